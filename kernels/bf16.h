@@ -1,0 +1,30 @@
+// bfloat16: the upper 16 bits of an IEEE 754 binary32 (1 sign, 8 exponent, 7 fraction bits).
+// Conversion to bf16 rounds to nearest, ties to even; NaN stays NaN.
+#pragma once
+#include <bit>
+#include <cstdint>
+
+namespace clover {
+
+struct bf16 {
+    uint16_t bits;
+};
+
+inline float to_float(float x) { return x; }
+inline float to_float(bf16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
+
+inline bf16 to_bf16(float x) {
+    const uint32_t u = std::bit_cast<uint32_t>(x);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return {uint16_t((u >> 16) | 0x40u)};
+    return {uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};
+}
+
+/// x stored as T (float or bf16).
+template <class T>
+T from_float(float x);
+template <>
+inline float from_float<float>(float x) { return x; }
+template <>
+inline bf16 from_float<bf16>(float x) { return to_bf16(x); }
+
+}  // namespace clover

@@ -1,0 +1,35 @@
+#include "device.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+
+namespace clover {
+namespace {
+
+constexpr size_t page = 4096;
+size_t whole_pages(size_t bytes) { return (bytes + page - 1) / page * page; }
+
+void* allocate(size_t bytes) {
+    if (bytes == 0) return nullptr;
+    void* p = mmap(nullptr, whole_pages(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) throw Error(text("not enough memory for ", bytes, " bytes"));
+    madvise(p, whole_pages(bytes), MADV_HUGEPAGE);
+    return p;
+}
+void release(void* p, size_t bytes) {
+    if (p) munmap(p, whole_pages(bytes));
+}
+void copy(Context&, void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
+
+const Device cpu{"cpu",     {allocate, release, copy, copy}, gemm_cpu,          norm_cpu,        gelu_cpu, embedding_cpu,
+                 attention_cpu, cross_entropy_cpu,          elementwise_cpu, adamw_cpu};
+
+}  // namespace
+
+const Device& find_device(const std::string& name) {
+    require(name == "cpu", "--device ", name, ": this build has the device cpu");
+    return cpu;
+}
+
+}  // namespace clover

@@ -1,0 +1,23 @@
+// The small operations: sums, casts, column sums, the global norm.
+#pragma once
+#include "context.h"
+
+namespace clover {
+
+struct ElementwiseOps {
+    /// out = a + b, equal counts; f32 or bf16, each of its own dtype; out may be a or b.
+    void (*add)(Context&, Tensor out, Tensor a, Tensor b);
+    /// to = from, rounded to the nearest of to's dtype (f32 or bf16), equal counts.
+    void (*cast)(Context&, Tensor to, Tensor from);
+    /// Every element = value (f32 or bf16).
+    void (*fill)(Context&, Tensor out, float value);
+    /// sums (C) f32 += Σ_n x (N, C): the gradient of a bias. Rows are summed in blocks of fixed size.
+    size_t (*column_sum_workspace_bytes)(Tensor x);
+    void (*column_sum)(Context&, Tensor sums, Tensor x);
+    /// result (1) f32 = Σ x² of f32 x, summed in f64 in blocks of fixed size.
+    size_t (*sum_of_squares_workspace_bytes)(Tensor x);
+    void (*sum_of_squares)(Context&, Tensor result, Tensor x);
+};
+extern const ElementwiseOps elementwise_cpu;
+
+}  // namespace clover

@@ -1,0 +1,30 @@
+// Embedding lookup: out[n] = table[ids[n]] (+ positions[first_position + n mod T]).
+// Backward sums the rows of dout into dtable (and dpositions) in the order of n, for every number of threads the same.
+#pragma once
+#include "context.h"
+
+namespace clover {
+
+struct EmbeddingForward {
+    Tensor out;        // (B·T, C) activation dtype
+    Tensor ids;        // (B·T) i32, each in [0, V); anything else throws Error with the place and the id
+    Tensor table;      // (V, C) f32 or bf16
+    Tensor positions;  // (P, C) f32 or bf16, first_position + T <= P; or absent
+    int64_t sequence;  // T
+    int64_t first_position = 0;
+};
+struct EmbeddingBackward {
+    Tensor dtable;      // (V, C) f32, accumulated
+    Tensor dpositions;  // (P, C) f32, accumulated; or absent
+    Tensor dout;        // (B·T, C) activation dtype
+    Tensor ids;         // (B·T) i32
+    int64_t sequence;   // T
+};
+
+struct EmbeddingOps {
+    void (*forward)(Context&, const EmbeddingForward&);
+    void (*backward)(Context&, const EmbeddingBackward&);
+};
+extern const EmbeddingOps embedding_cpu;
+
+}  // namespace clover
