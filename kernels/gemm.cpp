@@ -1,0 +1,158 @@
+// Matrix products by oneDNN (2.6 of Debian 12 and 3.x). A plan is one oneDNN primitive for one shape, made on first use and kept.
+#include "gemm.h"
+
+#include <omp.h>
+
+#include <map>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <tuple>
+
+namespace clover {
+namespace {
+
+using dnnl::memory;
+
+memory::data_type dnnl_type(Dtype d) {
+    CLOVER_CHECK(d == Dtype::f32 || d == Dtype::bf16, "dtype ", name_of(d));
+    return d == Dtype::f32 ? memory::data_type::f32 : memory::data_type::bf16;
+}
+
+struct Shape {
+    int64_t m, n, k;
+};
+
+Shape check(const Gemm& g) {
+    const auto matrix = [](Tensor t, bool transposed) {
+        return std::pair(transposed ? t.columns() : t.rows(), transposed ? t.rows() : t.columns());
+    };
+    const auto [m, k] = matrix(g.a, g.transpose_a);
+    const auto [k_of_b, n] = matrix(g.b, g.transpose_b);
+    CLOVER_CHECK(k == k_of_b && g.c.rows() == m && g.c.columns() == n, g.c.describe(), " = ", g.a.describe(),
+                 g.transpose_a ? "ᵀ · " : " · ", g.b.describe(), g.transpose_b ? "ᵀ" : "");
+    CLOVER_CHECK(g.a.dtype == g.b.dtype, g.a.describe(), " · ", g.b.describe());
+    CLOVER_CHECK(!g.bias.present() || (g.bias.count() == n && !g.accumulate), g.bias.describe());
+    return {m, n, k};
+}
+
+// oneDNN copies b in blocks that follow its row length. For a wide b that lies as stored (not transposed) the copies fall into
+// few cache sets, and the product runs at half speed; two panels of columns, each a product of its own, avoid it.
+int64_t column_panels(const Gemm& g, Shape s) {
+    if (g.transpose_b || s.n % 32 != 0) return 1;
+    const bool long_sum = s.k >= 8192;
+    if (g.a.dtype == Dtype::bf16) return long_sum && s.n >= 512 ? 2 : 1;
+    if (g.transpose_a) return s.n >= 2048 ? 2 : 1;
+    return s.n >= 512 ? 2 : 1;
+}
+
+struct Plan {
+    dnnl::matmul primitive;
+    memory a, b, c, bias, scratch;
+    size_t scratch_bytes = 0;
+    int64_t panels = 1, panel_columns = 0;
+};
+
+// Everything that makes two products differ for oneDNN; the number of threads is built into its primitives.
+using Key = std::tuple<int64_t, int64_t, int64_t, bool, bool, bool, Dtype, Dtype, int, int>;
+
+struct Plans {
+    dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+    dnnl::stream stream{engine};
+    std::map<Key, Plan> plans;
+};
+
+dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const memory::desc& a, const memory::desc& b, const memory::desc& c,
+                                      const memory::desc* bias, const dnnl::primitive_attr& attributes) {
+#if DNNL_VERSION_MAJOR >= 3
+    return bias ? dnnl::matmul::primitive_desc(engine, a, b, *bias, c, attributes)
+                : dnnl::matmul::primitive_desc(engine, a, b, c, attributes);
+#else
+    return bias ? dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, *bias, c), attributes, engine)
+                : dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attributes, engine);
+#endif
+}
+
+Plan make_plan(const dnnl::engine& engine, const Gemm& g, Shape s) {
+    Plan p;
+    p.panels = column_panels(g, s);
+    p.panel_columns = s.n / p.panels;
+    const memory::dims a_strides = g.transpose_a ? memory::dims{1, s.m} : memory::dims{s.k, 1};
+    const memory::dims b_strides = g.transpose_b ? memory::dims{1, s.k} : memory::dims{s.n, 1};
+    const memory::desc a({s.m, s.k}, dnnl_type(g.a.dtype), a_strides);
+    const memory::desc b({s.k, p.panel_columns}, dnnl_type(g.b.dtype), b_strides);
+    const memory::desc c({s.m, p.panel_columns}, dnnl_type(g.c.dtype), memory::dims{s.n, 1});
+    memory::desc bias;
+    if (g.bias.present()) bias = memory::desc({1, p.panel_columns}, dnnl_type(g.bias.dtype), memory::dims{p.panel_columns, 1});
+
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (g.accumulate) {
+        dnnl::post_ops sum;
+        sum.append_sum(1.0f);
+        attributes.set_post_ops(sum);
+    }
+    const auto description = describe(engine, a, b, c, g.bias.present() ? &bias : nullptr, attributes);
+    p.primitive = dnnl::matmul(description);
+    p.scratch_bytes = description.scratchpad_desc().get_size();
+    p.a = memory(a, engine, DNNL_MEMORY_NONE);
+    p.b = memory(b, engine, DNNL_MEMORY_NONE);
+    p.c = memory(c, engine, DNNL_MEMORY_NONE);
+    p.scratch = memory(description.scratchpad_desc(), engine, DNNL_MEMORY_NONE);
+    if (g.bias.present()) p.bias = memory(bias, engine, DNNL_MEMORY_NONE);
+    return p;
+}
+
+Plan& plan_for(Context& ctx, const Gemm& g, Shape s, Plans*& plans) {
+    if (!ctx.gemm_plans) ctx.gemm_plans = std::make_shared<Plans>();
+    plans = static_cast<Plans*>(ctx.gemm_plans.get());
+    const Key key{s.m, s.n, s.k, g.transpose_a, g.transpose_b, g.accumulate, g.a.dtype, g.c.dtype,
+                  g.bias.present() ? 1 + int(g.bias.dtype) : 0, omp_get_max_threads()};
+    auto found = plans->plans.find(key);
+    if (found == plans->plans.end()) found = plans->plans.emplace(key, make_plan(plans->engine, g, s)).first;
+    return found->second;
+}
+
+void* column(Tensor t, int64_t elements) { return static_cast<char*>(t.data) + size_t(elements) * bytes_of(t.dtype); }
+
+void run_plan(Plan& p, dnnl::stream& stream, const Gemm& g, Shape s, void* scratch) {
+    p.a.set_data_handle(g.a.data);
+    if (p.scratch_bytes) p.scratch.set_data_handle(scratch);
+    for (int64_t panel = 0; panel < p.panels; panel++) {
+        const int64_t first = panel * p.panel_columns;
+        p.b.set_data_handle(column(g.b, g.transpose_b ? first * s.k : first));
+        p.c.set_data_handle(column(g.c, first));
+        dnnl_exec_arg_t arguments[5] = {{DNNL_ARG_SRC, p.a.get()}, {DNNL_ARG_WEIGHTS, p.b.get()}, {DNNL_ARG_DST, p.c.get()}};
+        int count = 3;
+        if (p.scratch_bytes) arguments[count++] = {DNNL_ARG_SCRATCHPAD, p.scratch.get()};
+        if (g.bias.present()) {
+            p.bias.set_data_handle(column(g.bias, first));
+            arguments[count++] = {DNNL_ARG_BIAS, p.bias.get()};
+        }
+        // The C call takes an array; the C++ one would build a map on the heap each time.
+        const dnnl_status_t status = dnnl_primitive_execute(p.primitive.get(), stream.get(), count, arguments);
+        CLOVER_CHECK(status == dnnl_success, "oneDNN status ", int(status));
+    }
+    stream.wait();
+}
+
+size_t workspace_bytes(Context& ctx, const Gemm& g) {
+    const Shape s = check(g);
+    if (s.m == 0 || s.n == 0 || s.k == 0) return 0;
+    Plans* plans;
+    return Workspace::padded(plan_for(ctx, g, s, plans).scratch_bytes);
+}
+
+void run(Context& ctx, const Gemm& g) {
+    const Shape s = check(g);
+    CLOVER_CHECK(s.k > 0);
+    if (s.m == 0 || s.n == 0) return;
+    Plans* plans;
+    Plan& p = plan_for(ctx, g, s, plans);
+    WorkspaceScope scope(ctx.workspace);
+    run_plan(p, plans->stream, g, s, ctx.workspace.take<char>(int64_t(p.scratch_bytes)));
+}
+
+}  // namespace
+
+const GemmOps gemm_cpu{workspace_bytes, run};
+
+}  // namespace clover

@@ -1,0 +1,71 @@
+// Matrix products against f64: all layouts of a linear layer and its backward, odd sizes, bias, accumulation, both dtypes.
+#include "support.h"
+
+using namespace clover;
+using namespace clover::test;
+
+namespace {
+
+std::vector<double> reference(const Gemm& g, const Owned& a, const Owned& b, const Owned* bias, const std::vector<double>& before) {
+    const int64_t m = g.c.rows(), n = g.c.columns(), k = g.transpose_a ? g.a.rows() : g.a.columns();
+    std::vector<double> c(size_t(m * n));
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double sum = bias ? bias->at(j) : 0;
+            for (int64_t l = 0; l < k; l++)
+                sum += a.at(g.transpose_a ? l * m + i : i * k + l) * b.at(g.transpose_b ? j * k + l : l * n + j);
+            c[size_t(i * n + j)] = sum + (g.accumulate ? before[size_t(i * n + j)] : 0);
+        }
+    return c;
+}
+
+struct Sizes {
+    int64_t m, n, k;
+};
+
+void check_product(const Device& device, Sizes s, bool ta, bool tb, bool accumulate, bool with_bias, Dtype in, Dtype out) {
+    TestContext ctx(device);
+    Owned a = random_tensor(in, {ta ? s.k : s.m, ta ? s.m : s.k}, 1), b = random_tensor(in, {tb ? s.n : s.k, tb ? s.k : s.n}, 2);
+    Owned c = random_tensor(out, {s.m, s.n}, 3), bias = random_tensor(in, {s.n}, 4);
+    const std::vector<double> before = c.values();
+    Gemm g{.c = c, .a = a, .b = b, .bias = with_bias ? bias.t : Tensor{}, .transpose_a = ta, .transpose_b = tb, .accumulate = accumulate};
+    CHECK(device.gemm.workspace_bytes(ctx, g) <= ctx.ctx.workspace.size);
+    device.gemm.run(ctx, g);
+    const double error = normalised_error(c.values(), reference(g, a, b, with_bias ? &bias : nullptr, before));
+    INFO("m ", s.m, " n ", s.n, " k ", s.k, " ta ", ta, " tb ", tb, " accumulate ", accumulate, " bias ", with_bias, " ", name_of(in), " ", name_of(out));
+    // bf16 output: one rounding, at most 2^-9 of each value. Inputs are the same rounded numbers on both sides.
+    CHECK(error <= (out == Dtype::f32 ? 1e-5 : 0x1p-9));
+}
+
+}  // namespace
+
+TEST_SUITE("gemm") {
+    TEST_CASE("products of a linear layer against f64") {
+        const Device& device = find_device("cpu");
+        for (Sizes s : {Sizes{1, 1, 1}, {2, 3, 5}, {17, 33, 15}, {64, 48, 96}, {31, 1024, 7}, {3, 2048, 65}, {16, 512, 8200}})
+            for (Dtype in : {Dtype::f32, Dtype::bf16}) {
+                check_product(device, s, false, true, false, true, in, in);              // y = x Wᵀ + b
+                check_product(device, s, false, true, false, false, in, Dtype::f32);     // logits
+                check_product(device, s, false, false, false, false, in, in);            // dx = dy W
+                check_product(device, s, true, false, true, false, in, Dtype::f32);      // dW += dyᵀ x
+                check_product(device, s, true, false, false, false, in, Dtype::f32);     // dW = dyᵀ x
+            }
+    }
+    TEST_CASE("a product of wrong shapes is refused") {
+        const Device& device = find_device("cpu");
+        TestContext ctx(device);
+        Owned a(Dtype::f32, {2, 3}), b(Dtype::f32, {4, 5}), c(Dtype::f32, {2, 5});
+        CHECK_THROWS_AS(device.gemm.run(ctx, {.c = c, .a = a, .b = b}), Error);
+    }
+    TEST_CASE("the same product gives the same bits") {
+        const Device& device = find_device("cpu");
+        TestContext ctx(device);
+        for (Dtype in : {Dtype::f32, Dtype::bf16}) {
+            Owned a = random_tensor(in, {100, 300}, 1), b = random_tensor(in, {200, 300}, 2);
+            Owned c(Dtype::f32, {100, 200}), d(Dtype::f32, {100, 200});
+            device.gemm.run(ctx, {.c = c, .a = a, .b = b, .transpose_b = true});
+            for (int i = 0; i < 5; i++) device.gemm.run(ctx, {.c = d, .a = a, .b = b, .transpose_b = true});
+            CHECK(same_bits(c, d));
+        }
+    }
+}
