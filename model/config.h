@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "../kernels/norm.h"
+#include "../optim/recipe.h"
+#include "../optim/schedule.h"
 
 namespace clover {
 
@@ -18,9 +20,6 @@ enum class Bias : uint8_t { all, output, none };
 /// xavier: as normal, but the token embedding is uniform(±√(6 / (vocab + hidden))) (StableEmbedding).
 /// fan_in: N(0, 1 / inputs), residual projections further divided by √(2·layers); embedding N(0, 1 / hidden).
 enum class Init : uint8_t { normal, xavier, fan_in };
-enum class Recipe : uint8_t { fp32, mixed, bf16_master };
-/// cosine_samples: BLOOM's, counted in samples; cosine_steps: Gopher's, counted in steps; constant: after the warm-up.
-enum class Schedule : uint8_t { cosine_samples, cosine_steps, constant };
 enum class OptimizerName : uint8_t { adamw, adam };
 
 struct ModelConfig {
@@ -47,10 +46,6 @@ struct DataConfig {
     std::vector<DataSource> train, valid;
     std::string tokenizer = "bytes";
     std::string cache;  // where text files are tokenised to
-};
-
-struct RampUp {
-    int64_t start = 0, increment = 0, samples = 0;  // all 0: no ramp-up
 };
 
 struct TrainConfig {
