@@ -1,0 +1,46 @@
+// An arena: one block of device memory for many tensors, sized before the first step. place() registers tensors, commit()
+// allocates the block (zeroed) and gives them their memory; nothing is allocated after that.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "../kernels/device.h"
+
+namespace clover {
+
+class Arena {
+public:
+    Arena(const Device& device, std::string name) : device_(device), name_(std::move(name)) {}
+    ~Arena() { device_.memory.release(base_, bytes_); }
+    Arena(const Arena&) = delete;
+    Arena& operator=(const Arena&) = delete;
+
+    /// `tensor` gets its memory at commit(); it must stay where it is until then.
+    void place(Tensor& tensor, Dtype dtype, std::initializer_list<int64_t> shape) {
+        CLOVER_CHECK(!base_);
+        tensor = Tensor(nullptr, dtype, shape);
+        waiting_.push_back({&tensor, bytes_});
+        bytes_ += (tensor.bytes() + 63) / 64 * 64;
+    }
+    void commit() {
+        CLOVER_CHECK(!base_);
+        base_ = device_.memory.allocate(bytes_);
+        for (const Waiting& w : waiting_) w.tensor->data = static_cast<char*>(base_) + w.offset;
+        waiting_.clear();
+    }
+    const std::string& name() const { return name_; }
+    size_t bytes() const { return bytes_; }
+
+private:
+    struct Waiting {
+        Tensor* tensor;
+        size_t offset;
+    };
+    const Device& device_;
+    std::string name_;
+    std::vector<Waiting> waiting_;
+    void* base_ = nullptr;
+    size_t bytes_ = 0;
+};
+
+}  // namespace clover
