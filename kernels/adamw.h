@@ -16,7 +16,7 @@ struct AdamwSegment {
 
 struct Adamw {
     Tensor master;      // (n) f32: w
-    Tensor copy;        // (n) bf16: receives w rounded to nearest; absent: no copy is kept
+    Tensor copy = {};        // (n) bf16: receives w rounded to nearest; absent: no copy is kept
     Tensor m, v;        // (n) f32
     Tensor grad;        // (n) f32
     Tensor grad_scale;  // (1) f32: the factor of gradient clipping

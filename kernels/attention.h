@@ -19,29 +19,29 @@ enum class AttentionPosition : uint8_t { none, alibi, relative };
 /// What the position term needs; the members of the other schemes are absent.
 struct PositionTerm {
     AttentionPosition kind = AttentionPosition::none;
-    Tensor slopes;         // alibi: (H) f32
-    Tensor r;              // relative: (T or more, H·D) activation dtype, row d is distance d
-    Tensor content_bias;   // relative: u (H, D) f32 or bf16
-    Tensor position_bias;  // relative: v (H, D), dtype of u
+    Tensor slopes = {};         // alibi: (H) f32
+    Tensor r = {};              // relative: (T or more, H·D) activation dtype, row d is distance d
+    Tensor content_bias = {};   // relative: u (H, D) f32 or bf16
+    Tensor position_bias = {};  // relative: v (H, D), dtype of u
 };
 
 struct AttentionForward {
     Tensor out;  // (B·T, H·D) activation dtype
     Tensor lse;  // (B, H, T) f32
     Tensor qkv;  // (B·T, H·3·D) activation dtype
-    PositionTerm position;
+    PositionTerm position = {};
 };
 
 struct AttentionBackward {
     Tensor dqkv;            // (B·T, H·3·D) activation dtype, overwritten
-    Tensor dr;              // relative: (T, H·D) f32, overwritten: summed over the batch
-    Tensor dcontent_bias;   // relative: (H, D) f32, accumulated
-    Tensor dposition_bias;  // relative: (H, D) f32, accumulated
+    Tensor dr = {};              // relative: (T, H·D) f32, overwritten: summed over the batch
+    Tensor dcontent_bias = {};   // relative: (H, D) f32, accumulated
+    Tensor dposition_bias = {};  // relative: (H, D) f32, accumulated
     Tensor dout;            // (B·T, H·D) activation dtype
     Tensor out;             // the forward's result
     Tensor lse;
     Tensor qkv;
-    PositionTerm position;
+    PositionTerm position = {};
 };
 
 /// Q new tokens per sequence after past[b] cached ones; Q > 1 is the prompt. New keys and values are appended to the cache.
@@ -52,7 +52,7 @@ struct AttentionDecode {
     Tensor values; // (B, H, capacity, D)
     Tensor qkv;    // (B·Q, H·3·D)
     Tensor past;   // (B) i32; past[b] + Q <= capacity
-    PositionTerm position;  // relative: r has at least max(past) + Q rows
+    PositionTerm position = {};  // relative: r has at least max(past) + Q rows
 };
 
 struct AttentionOps {

@@ -9,13 +9,13 @@ struct EmbeddingForward {
     Tensor out;        // (B·T, C) activation dtype
     Tensor ids;        // (B·T) i32, each in [0, V); anything else throws Error with the place and the id
     Tensor table;      // (V, C) f32 or bf16
-    Tensor positions;  // (P, C) f32 or bf16, first_position + T <= P; or absent
+    Tensor positions = {};  // (P, C) f32 or bf16, first_position + T <= P; or absent
     int64_t sequence;  // T
     int64_t first_position = 0;
 };
 struct EmbeddingBackward {
     Tensor dtable;      // (V, C) f32, accumulated
-    Tensor dpositions;  // (P, C) f32, accumulated; or absent
+    Tensor dpositions = {};  // (P, C) f32, accumulated; or absent
     Tensor dout;        // (B·T, C) activation dtype
     Tensor ids;         // (B·T) i32
     int64_t sequence;   // T

@@ -14,13 +14,13 @@ struct NormForward {
     NormKind kind;
     float eps;
     Tensor y;       // (N, C) activation dtype
-    Tensor sum;     // (N, C) activation dtype: receives s; absent if delta is absent
-    Tensor mean;    // (N) f32, layernorm only; absent for rmsnorm
+    Tensor sum = {};     // (N, C) activation dtype: receives s; absent if delta is absent
+    Tensor mean = {};    // (N) f32, layernorm only; absent for rmsnorm
     Tensor rstd;    // (N) f32
     Tensor x;       // (N, C) activation dtype
-    Tensor delta;   // (N, C) activation dtype, or absent
+    Tensor delta = {};   // (N, C) activation dtype, or absent
     Tensor weight;  // (C) f32 or bf16
-    Tensor bias;    // (C) dtype of weight, or absent
+    Tensor bias = {};    // (C) dtype of weight, or absent
 };
 
 struct NormBackward {
@@ -28,11 +28,11 @@ struct NormBackward {
     Tensor dx;       // (N, C) activation dtype: dx += gradient through the norm if accumulate_dx, else dx =
     bool accumulate_dx = false;
     Tensor dweight;  // (C) f32, accumulated
-    Tensor dbias;    // (C) f32, accumulated; absent if the norm has no bias
+    Tensor dbias = {};    // (C) f32, accumulated; absent if the norm has no bias
     Tensor dy;       // (N, C) activation dtype
     Tensor x;        // (N, C) the normed s of the forward
     Tensor weight;   // (C)
-    Tensor mean;     // (N) f32, layernorm only
+    Tensor mean = {};     // (N) f32, layernorm only
     Tensor rstd;     // (N) f32
 };
 
