@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "new_file.h"
+
 namespace clover {
 
 /// A file mapped read-only. Throws InputError with the path and the system's reason.
@@ -40,6 +42,8 @@ public:
     int64_t sequence_count() const { return int64_t(lengths_.size()); }
     int64_t document_count() const { return int64_t(documents_.size()) - 1; }
     int64_t token_count() const { return token_count_; }
+    /// Bytes of one token in .bin.
+    int64_t item_size() const { return item_size_; }
     /// Tokens of one sequence.
     int64_t length(int64_t sequence) const { return lengths_[size_t(sequence)]; }
     const std::vector<int32_t>& lengths() const { return lengths_; }
@@ -48,27 +52,26 @@ public:
     void read(int64_t sequence, int64_t first, int64_t n, int32_t* out) const;
     const std::string& prefix() const { return prefix_; }
     int dtype_code() const { return code_; }
-    /// The largest token id in the file; reads it all.
+    /// The largest token id in the file, -1 if it holds none; reads it all. Throws InputError for a negative id.
     int64_t largest_token() const;
 
 private:
     std::string prefix_;
     MappedFile bin_;
     int code_ = 0;
-    int64_t token_count_ = 0;
+    int64_t item_size_ = 0, token_count_ = 0;
     std::vector<int32_t> lengths_;
     std::vector<int64_t> offsets_, documents_;
 };
 
 /// Writes PREFIX.bin and PREFIX.idx under temporary names; finish() syncs and renames them, .idx last, so that no half pair
-/// ever looks valid. Destroyed unfinished, it removes what it wrote. Throws Error with path and reason when the disk is full.
+/// ever looks valid: a pair that stood there before loses its .idx first. Destroyed unfinished, it removes what it wrote.
+/// Throws Error with path and reason when the disk is full.
 class IndexedDatasetWriter {
 public:
-    /// uint16 where vocab < 65500, else int32 (Megatron-DeepSpeed's rule).
+    /// uint16 where vocab < 65500, else int32 (Megatron-DeepSpeed's rule). The folder of PREFIX must exist.
     IndexedDatasetWriter(const std::string& prefix, int64_t vocab);
-    ~IndexedDatasetWriter();
-    IndexedDatasetWriter(const IndexedDatasetWriter&) = delete;
-    /// One document of one sequence.
+    /// One document of one sequence; 0 <= token < vocab.
     void add_document(const std::vector<int32_t>& tokens);
     void finish();
     int64_t document_count() const { return int64_t(lengths_.size()); }
@@ -76,13 +79,14 @@ public:
 
 private:
     std::string prefix_;
-    int fd_ = -1;
+    int64_t vocab_;
     int code_ = 0;
     int64_t token_count_ = 0;
     std::vector<int32_t> lengths_;
     std::vector<unsigned char> buffer_;
-    bool finished_ = false;
+    NewFile bin_, idx_;
     void flush();
+    void write_index();
 };
 
 }  // namespace clover

@@ -1,0 +1,33 @@
+// A file that appears whole or not at all: written as PATH.tmp-PID-N, synced, renamed. Destroyed before commit(), it removes what
+// it wrote. Every failure throws Error with the path and the system's reason.
+#pragma once
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace clover {
+
+class NewFile {
+public:
+    explicit NewFile(const std::string& path);
+    ~NewFile();
+    NewFile(const NewFile&) = delete;
+    NewFile& operator=(const NewFile&) = delete;
+    void write(const void* data, size_t bytes);
+    /// The bytes are on the disk; no more can be written.
+    void sync();
+    /// sync() if that has not been done, then the file takes its name.
+    void commit();
+
+private:
+    std::string path_, temporary_;
+    int fd_ = -1;
+    bool renamed_ = false;
+};
+
+/// Renames and removals in the folder of `path` are on the disk.
+void sync_folder_of(const std::string& path);
+
+void write_file_whole(const std::string& path, std::string_view contents);
+
+}  // namespace clover
