@@ -1,4 +1,4 @@
-// Embedding lookup: out[n] = table[ids[n]] (+ positions[first_position + n mod T]).
+// Embedding lookup: out[n] = table[ids[n]] (+ positions[past[n div T] + n mod T]).
 // Backward sums the rows of dout into dtable (and dpositions) in the order of n, for every number of threads the same.
 #pragma once
 #include "context.h"
@@ -9,9 +9,9 @@ struct EmbeddingForward {
     Tensor out;        // (B·T, C) activation dtype
     Tensor ids;        // (B·T) i32, each in [0, V); anything else throws Error with the place and the id
     Tensor table;      // (V, C) f32 or bf16
-    Tensor positions = {};  // (P, C) f32 or bf16, first_position + T <= P; or absent
+    Tensor positions = {};  // (P, C) f32 or bf16, past[b] + T <= P; or absent
     int64_t sequence;  // T
-    int64_t first_position = 0;
+    Tensor past = {};       // (B) i32: tokens of each sequence that came before these; absent: none
 };
 struct EmbeddingBackward {
     Tensor dtable;      // (V, C) f32, accumulated

@@ -103,10 +103,23 @@ void block_backward(Context& ctx, const BlockShared& s, int64_t layer, const Blo
                           .rstd = a.rstd1});
 }
 
-size_t block_workspace_bytes(Context& ctx, const BlockShared& s, const BlockActivations& a, bool training) {
+BlockActivations first_rows(const BlockActivations& a, int64_t rows) {
+    const auto rows_of = [&](Tensor t) { return t.present() ? t.row_range(0, rows) : t; };
+    const auto values_of = [&](Tensor t) { return t.present() ? t.reshaped({t.count(), 1}).row_range(0, rows).reshaped({rows}) : t; };
+    BlockActivations b = a;
+    for (Tensor BlockActivations::*t : {&BlockActivations::input, &BlockActivations::norm1, &BlockActivations::qkv, &BlockActivations::attention,
+                                        &BlockActivations::middle, &BlockActivations::norm2, &BlockActivations::ffn_pre, &BlockActivations::ffn})
+        b.*t = rows_of(a.*t);
+    for (Tensor BlockActivations::*t : {&BlockActivations::mean1, &BlockActivations::rstd1, &BlockActivations::mean2, &BlockActivations::rstd2})
+        b.*t = values_of(a.*t);
+    return b;
+}
+
+size_t block_workspace_bytes(Context& ctx, const BlockShared& s, const BlockActivations& a, bool training, const BlockCache* cache) {
     const Device& k = ctx.device;
     const auto w = [&](Role role) { return s.parameters.value(role, 0); };
-    size_t most = k.attention.forward_workspace_bytes(attention_arguments(s, 0, a));
+    size_t most = cache ? k.attention.decode_workspace_bytes(decode_arguments(s, 0, a, *cache, Tensor(nullptr, Dtype::i32, {s.batch})))
+                        : k.attention.forward_workspace_bytes(attention_arguments(s, 0, a));
     const auto linear = [&](Tensor y, Tensor x, Role weight, Tensor bias, Tensor dx) {
         most = std::max(most, k.gemm.workspace_bytes(ctx, {.c = y, .a = x, .b = w(weight), .bias = bias, .transpose_b = true}));
         if (!training) return;

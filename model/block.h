@@ -53,7 +53,10 @@ void block_forward(Context& ctx, const BlockShared& s, int64_t layer, BlockActiv
 /// the step, when weight gradients are overwritten rather than added to.
 void block_backward(Context& ctx, const BlockShared& s, int64_t layer, const BlockActivations& a, bool fresh);
 
-/// Scratch for forward and, if there are gradients, backward.
-size_t block_workspace_bytes(Context& ctx, const BlockShared& s, const BlockActivations& a, bool training);
+/// The same memory, used for the first `rows` rows only.
+BlockActivations first_rows(const BlockActivations& a, int64_t rows);
+
+/// Scratch for forward (decoding, if there is a cache) and, in training, backward.
+size_t block_workspace_bytes(Context& ctx, const BlockShared& s, const BlockActivations& a, bool training, const BlockCache* cache = nullptr);
 
 }  // namespace clover
