@@ -132,13 +132,22 @@ def with_sorted_metadata(file):
     return len(text).to_bytes(8, "little") + text + file[8 + length :]
 
 
-def write(name, tensors, metadata, with_final):
-    """Floats as F32, ids as I32; the metadata holds the model and optimizer keys of a Clover config, and the versions."""
+def config_toml(model, optimizer, batch):
+    """The config file of the run, as Clover reads it."""
+    def value(x):
+        return json.dumps(x) if isinstance(x, (str, bool)) else repr(x)
+    name = "adamw" if optimizer["weight_decay"] else "adam"
+    sections = {"model": model, "train": {"steps": STEPS, "micro_batch": batch},
+                "optimizer": {"name": name, "schedule": "constant", "warmup": 0} | optimizer, "precision": {"recipe": "fp32"}}
+    return "".join(f"[{s}]\n" + "".join(f"{k} = {value(x)}\n" for k, x in keys.items()) for s, keys in sections.items())
+
+
+def write(name, tensors, config, versions, with_final):
+    """Floats as F32, ids as I32; in the metadata the config, and the versions of what computed it."""
     as_stored = {n: (t.float() if t.is_floating_point() else t.int()).contiguous() for n, t in tensors.items()
                  if with_final or not n.startswith("final/")}
-    text = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in metadata.items()}
     path = FOLDER / name
-    path.write_bytes(with_sorted_metadata(safetensors.torch.save(as_stored, metadata=text)))
+    path.write_bytes(with_sorted_metadata(safetensors.torch.save(as_stored, metadata={"config": config} | versions)))
     losses = " ".join(f"{x:.4f}" for x in tensors["step_losses"].tolist())
     norms = " ".join(f"{x:.3f}" for x in tensors["step_grad_norms"].tolist())
     print(f"{name}: {path.stat().st_size} bytes\n  loss {tensors['loss'].item():.6f}  grad_norm {tensors['grad_norm'].item():.6f}")

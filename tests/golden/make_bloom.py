@@ -132,8 +132,8 @@ def make(name, config, seed, std, batch, length, with_final, prompt=None):
             print(f"greedy: {prompt} -> {continuation.tolist()}, least lead {gap:.4f}")
             generation = {"prompt": torch.tensor(prompt), "greedy": continuation}
         tensors = golden.reference(parameters, lambda ids: model(ids).logits, config["vocab"], generator, batch, length, optimizer)
-    metadata = config | optimizer | golden.versions() | {"transformers": transformers.__version__}
-    golden.write(name, tensors | generation, metadata, with_final)
+    versions = golden.versions() | {"transformers": transformers.__version__}
+    golden.write(name, tensors | generation, golden.config_toml(config, optimizer, batch), versions, with_final)
     with torch.no_grad():
         for n, p in parameters.items():
             p.copy_(tensors["param/" + n])

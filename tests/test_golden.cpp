@@ -1,0 +1,289 @@
+// Whole tiny models against the golden files (tests/golden/README.md): logits, loss, every gradient, ten optimizer steps, greedy
+// text. The references are Hugging Face's BLOOM and an independent Gopher, in f64; here the fp32 recipe must match them to 1e-5.
+#include "../model/model.h"
+
+#include <filesystem>
+#include <numeric>
+
+#include "../model/safetensors.h"
+#include "support.h"
+
+using namespace clover;
+using namespace clover::test;
+
+namespace {
+
+constexpr double tolerance = 1e-5;
+constexpr const char* files[] = {"bloom-1", "bloom-2", "gopher-1", "gopher-2", "gopher-3"};
+
+std::string golden_path(const std::string& name) {
+    return (std::filesystem::path(__FILE__).parent_path() / "golden" / (name + ".safetensors")).string();
+}
+
+struct Golden {
+    SafetensorsFile file;
+    Config config;
+    int64_t batch, sequence;
+
+    explicit Golden(const std::string& name)
+        : file(golden_path(name)), config(parse_config(file.metadata().at("config"), file.path(), {})), batch(file.at("ids").shape[0]),
+          sequence(file.at("ids").shape[1]) {}
+
+    std::vector<float> floats(const std::string& name) const {
+        const SafetensorsEntry& e = file.at(name);
+        REQUIRE(e.dtype == "F32");
+        std::vector<float> v((e.end - e.begin) / sizeof(float));
+        std::memcpy(v.data(), file.data(e), e.end - e.begin);
+        return v;
+    }
+    std::vector<double> values(const std::string& name) const {
+        const std::vector<float> v = floats(name);
+        return {v.begin(), v.end()};
+    }
+    std::vector<int32_t> ids(const std::string& name) const {
+        const SafetensorsEntry& e = file.at(name);
+        REQUIRE(e.dtype == "I32");
+        std::vector<int32_t> v((e.end - e.begin) / sizeof(int32_t));
+        std::memcpy(v.data(), file.data(e), e.end - e.begin);
+        return v;
+    }
+    /// The ids of step `step` of the ten.
+    std::vector<int32_t> step_ids(const std::string& name, int64_t step) const {
+        const std::vector<int32_t> all = ids(name);
+        return {all.begin() + step * batch * sequence, all.begin() + (step + 1) * batch * sequence};
+    }
+};
+
+Owned tensor_of(const std::vector<int32_t>& ids) {
+    Owned t(Dtype::i32, {int64_t(ids.size())});
+    std::copy(ids.begin(), ids.end(), t.t.as<int32_t>());
+    return t;
+}
+
+std::vector<double> values_of(Tensor t) {
+    const float* x = t.as<float>();
+    return {x, x + t.count()};
+}
+
+int64_t trained(const std::vector<int32_t>& targets) {
+    return std::count_if(targets.begin(), targets.end(), [](int32_t t) { return t >= 0; });
+}
+
+/// A model on the CPU with the parameters of a golden file, and exactly the workspace that it asks for.
+class TinyModel {
+public:
+    TinyModel(const Golden& golden, ModelShape shape)
+        : config_(golden.config), ctx_(find_device("cpu")), table_(config_.model), weights_(find_device("cpu"), "parameters"),
+          gradients_(find_device("cpu"), "gradients"), moments_(find_device("cpu"), "optimizer"),
+          activations_(find_device("cpu"), "activations"),
+          parameters(table_, config_.recipe, shape.training, weights_, gradients_, moments_),
+          model(ctx, config_.model, parameters, shape, activations_) {
+        for (Arena* arena : {&weights_, &gradients_, &moments_, &activations_})
+            if (arena->bytes() > 0) arena->commit();
+        for (const Parameter& p : table_.all()) {
+            const SafetensorsEntry& e = golden.file.at("param/" + p.name);
+            REQUIRE(e.shape == p.shape);
+            std::memcpy(Parameters::slice(parameters.master, p).data, golden.file.data(e), e.end - e.begin);
+        }
+        parameters.refresh_copy(ctx);
+        model.prepare(ctx);
+        ctx.workspace.size = model.workspace_bytes(ctx);
+    }
+
+    /// One micro-batch forward and backward; the gradient is that of Σ losses / count. Returns Σ losses.
+    double accumulate(const std::vector<int32_t>& ids, const std::vector<int32_t>& targets, int64_t count, bool fresh) {
+        const Owned ids_tensor = tensor_of(ids), targets_tensor = tensor_of(targets);
+        const Owned losses(Dtype::f32, {int64_t(ids.size())});
+        model.forward(ctx, ids_tensor);
+        model.loss_backward(ctx, losses, targets_tensor, 1.0f / float(count), fresh);
+        model.backward(ctx, ids_tensor, fresh);
+        const std::vector<double> each = losses.values();
+        return std::accumulate(each.begin(), each.end(), 0.0);
+    }
+
+    /// Gradients of one whole batch; returns its mean loss.
+    double gradients(const std::vector<int32_t>& ids, const std::vector<int32_t>& targets) {
+        model.zero_gradients(ctx);
+        return accumulate(ids, targets, trained(targets), true) / double(trained(targets));
+    }
+
+    double gradient_norm() {
+        const Owned squares(Dtype::f32, {1});
+        ctx.device.elementwise.sum_of_squares(ctx, squares, parameters.grad);
+        return std::sqrt(squares.at(0));
+    }
+
+    void optimizer_step(double norm, int64_t t) {
+        const OptimizerConfig& o = config_.optimizer;
+        std::vector<AdamwSegment> segments;
+        for (const Parameter& p : table_.all()) segments.push_back({p.offset, p.count, p.decay ? float(o.weight_decay) : 0});
+        Owned scale(Dtype::f32, {1});
+        scale.set(0, std::min(1.0, o.clip / (norm + 1e-6)));
+        ctx.device.adamw.update(ctx, {.master = parameters.master, .copy = parameters.copy, .m = parameters.m, .v = parameters.v,
+                                      .grad = parameters.grad, .grad_scale = scale, .segments = segments.data(),
+                                      .segment_count = int64_t(segments.size()), .lr = float(o.lr), .beta1 = float(o.beta1),
+                                      .beta2 = float(o.beta2), .eps = float(o.eps), .t = t});
+    }
+
+    std::vector<double> logits(int64_t first, int64_t rows) {
+        const Owned out(Dtype::f32, {rows, config_.model.vocab});
+        model.logits(ctx, out, first);
+        return out.values();
+    }
+
+private:
+    Config config_;
+    TestContext ctx_;
+    ParameterTable table_;
+    Arena weights_, gradients_, moments_, activations_;
+
+public:
+    Context& ctx = ctx_;
+    Parameters parameters;
+    Model model;
+};
+
+void check_gradients(const Golden& golden, const TinyModel& tiny) {
+    for (const Parameter& p : tiny.parameters.table.all()) {
+        INFO("gradient of ", p.name);
+        CHECK(normalised_error(values_of(Parameters::slice(tiny.parameters.grad, p)), golden.values("grad/" + p.name)) <= tolerance);
+    }
+}
+
+/// The bias of the keys shifts all scores of a query alike, so its gradient is zero but for rounding, of which Adam makes full steps.
+std::vector<double> without_key_bias(const std::vector<double>& values, const Parameter& p, const ModelConfig& config) {
+    if (p.role != Role::qkv_bias) return values;
+    std::vector<double> kept;
+    for (size_t i = 0; i < values.size(); i++)
+        if (int64_t(i) / config.head_size % 3 != 1) kept.push_back(values[i]);
+    return kept;
+}
+
+int32_t best(const std::vector<double>& logits) { return int32_t(std::max_element(logits.begin(), logits.end()) - logits.begin()); }
+
+}  // namespace
+
+TEST_SUITE("golden") {
+    TEST_CASE("the parameters are those of the file, no more and no fewer") {
+        for (const char* name : files) {
+            INFO(name);
+            const Golden golden(name);
+            const auto is_parameter = [](const SafetensorsEntry& e) { return e.name.starts_with("param/"); };
+            const auto& entries = golden.file.entries();
+            CHECK(ParameterTable(golden.config.model).all().size() == size_t(std::count_if(entries.begin(), entries.end(), is_parameter)));
+        }
+    }
+    TEST_CASE("logits and loss") {
+        for (const char* name : files) {
+            INFO(name);
+            const Golden golden(name);
+            for (const bool training : {false, true}) {
+                INFO("training ", training);
+                TinyModel tiny(golden, {.batch = golden.batch, .sequence = golden.sequence, .training = training});
+                const int64_t rows = golden.batch * golden.sequence;
+                const Owned ids = tensor_of(golden.ids("ids")), targets = tensor_of(golden.ids("targets")), losses(Dtype::f32, {rows});
+                tiny.model.forward(tiny.ctx, ids);
+                CHECK(normalised_error(tiny.logits(0, rows), golden.values("logits")) <= tolerance);
+                tiny.model.loss(tiny.ctx, losses, targets);
+                const std::vector<double> each = losses.values();
+                const double mean = std::accumulate(each.begin(), each.end(), 0.0) / double(trained(golden.ids("targets")));
+                CHECK(normalised_error({mean}, golden.values("loss")) <= tolerance);
+            }
+        }
+    }
+    TEST_CASE("every gradient, and their norm") {
+        for (const char* name : files) {
+            INFO(name);
+            const Golden golden(name);
+            TinyModel tiny(golden, {.batch = golden.batch, .sequence = golden.sequence, .training = true});
+            // The second time shows that a step leaves nothing behind.
+            for (int repetition : {1, 2}) {
+                INFO("repetition ", repetition);
+                const double loss = tiny.gradients(golden.ids("ids"), golden.ids("targets"));
+                CHECK(normalised_error({loss}, golden.values("loss")) <= tolerance);
+                check_gradients(golden, tiny);
+                CHECK(normalised_error({tiny.gradient_norm()}, golden.values("grad_norm")) <= tolerance);
+            }
+        }
+    }
+    TEST_CASE("the same gradients from one micro-batch per sequence") {
+        for (const char* name : files) {
+            INFO(name);
+            const Golden golden(name);
+            const std::vector<int32_t> ids = golden.ids("ids"), targets = golden.ids("targets");
+            TinyModel tiny(golden, {.batch = 1, .sequence = golden.sequence, .training = true});
+            tiny.model.zero_gradients(tiny.ctx);
+            for (int64_t b = 0; b < golden.batch; b++) {
+                const int64_t first = b * golden.sequence, end = first + golden.sequence;
+                tiny.accumulate({ids.begin() + first, ids.begin() + end}, {targets.begin() + first, targets.begin() + end},
+                                trained(targets), b == 0);
+            }
+            check_gradients(golden, tiny);
+        }
+    }
+    TEST_CASE("ten optimizer steps") {
+        for (const char* name : files) {
+            INFO(name);
+            const Golden golden(name);
+            TinyModel tiny(golden, {.batch = golden.batch, .sequence = golden.sequence, .training = true});
+            const std::vector<double> losses = golden.values("step_losses"), norms = golden.values("step_grad_norms");
+            for (int64_t step = 0; step < int64_t(losses.size()); step++) {
+                INFO("step ", step + 1);
+                const double loss = tiny.gradients(golden.step_ids("step_ids", step), golden.step_ids("step_targets", step));
+                const double norm = tiny.gradient_norm();
+                tiny.optimizer_step(norm, step + 1);
+                CHECK(normalised_error({loss}, {losses[size_t(step)]}) <= tolerance);
+                CHECK(normalised_error({norm}, {norms[size_t(step)]}) <= tolerance);
+            }
+            for (const Parameter& p : tiny.parameters.table.all()) {
+                if (!golden.file.find("final/" + p.name)) continue;
+                INFO(p.name, " after ten steps");
+                const auto kept = [&](const std::vector<double>& v) { return without_key_bias(v, p, golden.config.model); };
+                const std::vector<double> ours = values_of(Parameters::slice(tiny.parameters.master, p));
+                CHECK(normalised_error(kept(ours), kept(golden.values("final/" + p.name))) <= tolerance);
+            }
+        }
+    }
+    TEST_CASE("token by token through the cache: the logits of the whole sequence") {
+        for (const char* name : files) {
+            INFO(name);
+            const Golden golden(name);
+            const std::vector<int32_t> ids = golden.ids("ids");
+            const int64_t vocab = golden.config.model.vocab;
+            TinyModel tiny(golden, {.batch = golden.batch, .sequence = 1, .training = false, .cache = golden.sequence});
+            std::vector<double> logits(size_t(golden.batch * golden.sequence * vocab));
+            for (int64_t t = 0; t < golden.sequence; t++) {
+                std::vector<int32_t> next;
+                for (int64_t b = 0; b < golden.batch; b++) next.push_back(ids[size_t(b * golden.sequence + t)]);
+                tiny.model.forward_cached(tiny.ctx, tensor_of(next), tensor_of(std::vector<int32_t>(next.size(), int32_t(t))));
+                const std::vector<double> rows = tiny.logits(0, golden.batch);
+                for (int64_t b = 0; b < golden.batch; b++)
+                    std::copy_n(rows.begin() + b * vocab, vocab, logits.begin() + (b * golden.sequence + t) * vocab);
+            }
+            CHECK(normalised_error(logits, golden.values("logits")) <= tolerance);
+        }
+    }
+    TEST_CASE("greedy text: the whole sequence anew for each token, and through the cache") {
+        const Golden golden("bloom-1");
+        const std::vector<int32_t> prompt = golden.ids("prompt"), expected = golden.ids("greedy");
+        const size_t length = prompt.size() + expected.size();
+
+        TinyModel whole(golden, {.batch = 1, .sequence = int64_t(length), .training = false});
+        std::vector<int32_t> text = prompt;
+        while (text.size() < length) {
+            std::vector<int32_t> padded = text;
+            padded.resize(length);
+            whole.model.forward(whole.ctx, tensor_of(padded));
+            text.push_back(best(whole.logits(int64_t(text.size()) - 1, 1)));
+        }
+        CHECK(std::vector<int32_t>(text.begin() + int64_t(prompt.size()), text.end()) == expected);
+
+        TinyModel cached(golden, {.batch = 1, .sequence = 1, .training = false, .cache = int64_t(length)});
+        text = prompt;
+        for (size_t t = 0; text.size() < length; t++) {
+            cached.model.forward_cached(cached.ctx, tensor_of({text[t]}), tensor_of({int32_t(t)}));
+            if (t + 1 == text.size()) text.push_back(best(cached.logits(0, 1)));
+        }
+        CHECK(std::vector<int32_t>(text.begin() + int64_t(prompt.size()), text.end()) == expected);
+    }
+}
