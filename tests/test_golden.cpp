@@ -2,6 +2,7 @@
 // text. The references are Hugging Face's BLOOM and an independent Gopher, in f64; here the fp32 recipe must match them to 1e-5.
 #include "../model/model.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <numeric>
 
@@ -77,7 +78,7 @@ public:
           gradients_(find_device("cpu"), "gradients"), moments_(find_device("cpu"), "optimizer"),
           activations_(find_device("cpu"), "activations"),
           parameters(table_, config_.recipe, shape.training, weights_, gradients_, moments_),
-          model(ctx, config_.model, parameters, shape, activations_) {
+          model(config_.model, parameters, shape, activations_) {
         for (Arena* arena : {&weights_, &gradients_, &moments_, &activations_})
             if (arena->bytes() > 0) arena->commit();
         for (const Parameter& p : table_.all()) {
