@@ -306,7 +306,7 @@ std::string suggestion(std::string_view section, std::string name) {
         std::istringstream spellings(text(key.name, " ", key.aliases));
         for (std::string spelling; spellings >> spelling;) {
             const size_t edits = distance(name, spelling);
-            if (edits > std::max<size_t>(name.size() / 3, 1) || edits >= name.size()) continue;
+            if (edits > (name.size() + 1) / 3 || edits >= name.size()) continue;
             const size_t cost = 2 * edits + (key.section != section);
             if (cost < least) least = cost, best = &key;
         }
@@ -318,7 +318,7 @@ std::string section_suggestion(const std::string& name) {
     std::set<std::string_view> sections;
     for (const Key& key : keys()) sections.insert(key.section);
     for (const std::string_view section : sections)
-        if (name.size() <= 64 && distance(name, section) <= std::max<size_t>(name.size() / 3, 1)) return text("; did you mean [", section, "]?");
+        if (name.size() <= 64 && distance(name, section) <= (name.size() + 1) / 3) return text("; did you mean [", section, "]?");
     return "; the sections are " + joined(sections);
 }
 
@@ -732,12 +732,12 @@ std::string config_reference() {
     std::string lines;
     for (const Key& key : keys()) {
         const Default& f = key.fallback;
-        const std::string value = f.required                            ? text("required, or ", f.words)
-                                  : f.words                             ? f.words
-                                  : std::string_view(f.bloom) != f.gopher ? text(f.bloom, " (bloom), ", f.gopher, " (gopher)")
-                                                                        : f.bloom;
-        lines += text(key.dotted(), ": ", expected(key), ". Default: ", value, ". ", char(std::toupper(uint8_t(key.help[0]))),
-                      key.help + 1, ".\n");
+        const bool same = !f.words && std::string_view(f.bloom) == f.gopher;
+        const std::string value = f.required ? text("required, or ", f.words)
+                                  : f.words  ? text("default: ", f.words)
+                                  : same     ? text("default: ", f.bloom)
+                                             : text("default: ", f.bloom, " (bloom), ", f.gopher, " (gopher)");
+        lines += text(key.dotted(), ": ", expected(key), "; ", value, "; ", key.help, "\n");
     }
     return lines;
 }
