@@ -5,6 +5,7 @@
 // A loop over n elements, whose body is written once for whole vectors and for the rest at the end:
 //   for_vectors(n, [&](int64_t i, auto lanes) { store(y + i, exp(load(x + i, lanes)), lanes); });
 #pragma once
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -27,7 +28,6 @@ using f32x16 = float __attribute__((vector_size(64)));
 using i32x16 = int32_t __attribute__((vector_size(64)));
 using u32x16 = uint32_t __attribute__((vector_size(64)));
 using u16x16 = uint16_t __attribute__((vector_size(32)));
-using f64x16 = double __attribute__((vector_size(128)));
 
 /// The number of lanes in use: all of them as a type, or 0 … 16 as a number.
 using AllLanes = std::integral_constant<int64_t, width>;
@@ -43,8 +43,31 @@ CLOVER_INLINE f32x16 select(i32x16 mask, f32x16 a, f32x16 b) {
 #endif
 }
 /// Where a lane of one operand is NaN the result is b.
-CLOVER_INLINE f32x16 max(f32x16 a, f32x16 b) { return select(a > b, a, b); }
-CLOVER_INLINE f32x16 min(f32x16 a, f32x16 b) { return select(a < b, a, b); }
+CLOVER_INLINE f32x16 max(f32x16 a, f32x16 b) {
+#if defined(__AVX512F__)
+    return (f32x16)_mm512_maskz_max_ps(0xffff, (__m512)a, (__m512)b);
+#else
+    return select(a > b, a, b);
+#endif
+}
+CLOVER_INLINE f32x16 min(f32x16 a, f32x16 b) {
+#if defined(__AVX512F__)
+    return (f32x16)_mm512_maskz_min_ps(0xffff, (__m512)a, (__m512)b);
+#else
+    return select(a < b, a, b);
+#endif
+}
+/// Whether a lane of a is greater than that of b.
+CLOVER_INLINE bool any_greater(f32x16 a, f32x16 b) {
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ) != 0;
+#else
+    const i32x16 greater = a > b;
+    int32_t any = 0;
+    for (int i = 0; i < width; i++) any |= greater[i];
+    return any != 0;
+#endif
+}
 CLOVER_INLINE f32x16 abs(f32x16 a) { return (f32x16)((i32x16)a & 0x7fffffff); }
 
 CLOVER_INLINE f32x16 sqrt(f32x16 a) {
@@ -67,12 +90,26 @@ CLOVER_INLINE f32x16 sqrt(f32x16 a) {
 
 // ---- loads and stores; the pointers need no alignment beyond their element's ----
 
-CLOVER_INLINE f32x16 widen(u16x16 bits) { return (f32x16)(__builtin_convertvector(bits, u32x16) << 16); }
+CLOVER_INLINE f32x16 widen(u16x16 bits) {
+#if defined(__AVX512F__)
+    return (f32x16)((u32x16)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)bits) << 16);
+#else
+    return (f32x16)(__builtin_convertvector(bits, u32x16) << 16);
+#endif
+}
 CLOVER_INLINE u16x16 narrow(f32x16 x) {
+#if defined(__AVX512BF16__) && defined(__AVX512DQ__)
+    constexpr int denormal = 0x20;  // which the instruction would take for 0
+    if (_mm512_fpclass_ps_mask((__m512)x, denormal) == 0) return (u16x16)_mm512_cvtneps_pbh((__m512)x);
+#endif
     const u32x16 u = (u32x16)x, upper = u >> 16;
     const u32x16 nearest = (u + 0x7fffu + (upper & 1u)) >> 16;
-    const i32x16 nan = x != x;
-    return __builtin_convertvector((u32x16)select(nan, (f32x16)(upper | 0x40u), (f32x16)nearest), u16x16);
+    const u32x16 bits = (u32x16)select(x != x, (f32x16)(upper | 0x40u), (f32x16)nearest);
+#if defined(__AVX512F__)
+    return (u16x16)_mm512_maskz_cvtepi32_epi16(0xffff, (__m512i)bits);
+#else
+    return __builtin_convertvector(bits, u16x16);
+#endif
 }
 
 CLOVER_INLINE f32x16 load(const float* p, AllLanes = {}) {
@@ -144,6 +181,30 @@ CLOVER_INLINE float sum(f32x16 v) {
 /// The greatest lane; NaN lanes may be passed over.
 CLOVER_INLINE float max(f32x16 v) {
     return across(v, [](auto a, auto b) { return a > b ? a : b; });
+}
+
+/// Σ_i of each of the K vectors that term(i, lanes) returns as std::array, over n elements. The order depends on n alone: four running
+/// sums of vectors, so that an addition need not wait for the one before it.
+template <size_t K, class Term>
+CLOVER_INLINE std::array<float, K> sums_over(int64_t n, Term&& term) {
+    f32x16 running[4][K] = {};
+    int64_t i = 0;
+    for (; i + 4 * width <= n; i += 4 * width)
+        for (int j = 0; j < 4; j++) {
+            const std::array<f32x16, K> terms = term(i + j * width, AllLanes{});
+            for (size_t k = 0; k < K; k++) running[j][k] += terms[k];
+        }
+    for_vectors(n - i, [&](int64_t rest, auto lanes) {
+        const std::array<f32x16, K> terms = term(i + rest, lanes);
+        for (size_t k = 0; k < K; k++) running[0][k] += keep(terms[k], lanes);
+    });
+    std::array<float, K> sums;
+    for (size_t k = 0; k < K; k++) sums[k] = sum((running[0][k] + running[1][k]) + (running[2][k] + running[3][k]));
+    return sums;
+}
+template <class Term>
+CLOVER_INLINE float sum_over(int64_t n, Term&& term) {
+    return sums_over<1>(n, [&](int64_t i, auto lanes) { return std::array<f32x16, 1>{term(i, lanes)}; })[0];
 }
 
 // ---- functions ----

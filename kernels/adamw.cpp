@@ -1,0 +1,102 @@
+// AdamW on the CPU: one parallel region over all segments, each element read and written once. The segments are thought to lie one after
+// the other and are cut into blocks of one size, so that a thousand short ones and a long one share the threads evenly.
+#include "adamw.h"
+
+#include <cmath>
+
+#include "parallel.h"
+
+namespace clover {
+namespace {
+using namespace simd;
+
+constexpr int64_t block_size = 16384;
+
+/// Length in the row of segments; whole cache lines, so that the cuts fall between them.
+int64_t padded(int64_t count) { return (count + 63) / 64 * 64; }
+
+/// The numbers that all elements of a step share.
+struct Step {
+    float grad_scale, lr, beta1, beta2, eps, m_correction, v_correction;
+    explicit Step(const Adamw& a)
+        : grad_scale(*a.grad_scale.as<float>()), lr(a.lr), beta1(a.beta1), beta2(a.beta2), eps(a.eps),
+          m_correction(float(1 / (1 - std::pow(double(a.beta1), double(a.t))))),
+          v_correction(float(1 / (1 - std::pow(double(a.beta2), double(a.t))))) {}
+};
+
+/// Walks the row of segments; the places asked for must ascend.
+class SegmentWalk {
+public:
+    explicit SegmentWalk(const Adamw& a) : segment_(a.segments), end_(a.segments + a.segment_count) {}
+
+    /// Calls f(segment, first, count) for the elements at places [begin, end) of the row.
+    template <class F>
+    void range(int64_t begin, int64_t end, F&& f) {
+        while (segment_ < end_ && start_ + padded(segment_->count) <= begin) next();
+        for (; segment_ < end_ && start_ < end; next()) {
+            const int64_t from = std::max(begin - start_, int64_t{0}), to = std::min(end - start_, segment_->count);
+            if (from < to) f(*segment_, segment_->first + from, to - from);
+            if (start_ + padded(segment_->count) > end) return;
+        }
+    }
+
+private:
+    void next() { start_ += padded(segment_++->count); }
+    const AdamwSegment *segment_, *end_;
+    int64_t start_ = 0;
+};
+
+template <bool with_copy>
+void update_elements(const Adamw& a, const Step s, float weight_decay, int64_t first, int64_t count) {
+    float *const master = a.master.as<float>() + first, *const m = a.m.as<float>() + first, *const v = a.v.as<float>() + first;
+    bf16* const copy = with_copy ? a.copy.as<bf16>() + first : nullptr;
+    const float* const grad = a.grad.as<float>() + first;
+    for_vectors(count, [=](int64_t i, auto lanes) {
+        const f32x16 g = load(grad + i, lanes) * s.grad_scale;
+        const f32x16 m_new = s.beta1 * load(m + i, lanes) + (1 - s.beta1) * g;
+        const f32x16 v_new = s.beta2 * load(v + i, lanes) + (1 - s.beta2) * g * g;
+        const f32x16 w = load(master + i, lanes);
+        const f32x16 direction = (m_new * s.m_correction) / (sqrt(v_new * s.v_correction) + s.eps) + weight_decay * w;
+        const f32x16 w_new = w - s.lr * direction;
+        store(m + i, m_new, lanes);
+        store(v + i, v_new, lanes);
+        store(master + i, w_new, lanes);
+        if constexpr (with_copy) store(copy + i, w_new, lanes);
+    });
+}
+
+void check(const Adamw& a) {
+    const int64_t n = a.master.count();
+    for (const Tensor& t : {a.master, a.m, a.v, a.grad})
+        CLOVER_CHECK(t.has_shape({n}) && t.dtype == Dtype::f32, t.describe(), " where ", n, " f32 are expected");
+    if (a.copy.present()) CLOVER_CHECK(a.copy.has_shape({n}) && a.copy.dtype == Dtype::bf16, a.copy.describe());
+    CLOVER_CHECK(a.grad_scale.has_shape({1}) && a.grad_scale.dtype == Dtype::f32, a.grad_scale.describe());
+    CLOVER_CHECK(a.t >= 1, "step ", a.t);
+    for (int64_t k = 0; k < a.segment_count; k++) {
+        const AdamwSegment& s = a.segments[k];
+        CLOVER_CHECK(s.first >= 0 && s.count >= 0 && s.count <= n - s.first, "segment ", k, ": ", s.first, "+", s.count, " of ", n);
+    }
+}
+
+void update(Context&, const Adamw& a) {
+    check(a);
+    const Step step(a);
+    int64_t total = 0;
+    for (int64_t k = 0; k < a.segment_count; k++) total += padded(a.segments[k].count);
+#pragma omp parallel if (total > parallel_above)
+    {
+        SegmentWalk walk(a);
+#pragma omp for schedule(static)
+        for (int64_t begin = 0; begin < total; begin += block_size)
+            walk.range(begin, std::min(total, begin + block_size), [&](const AdamwSegment& s, int64_t first, int64_t count) {
+                a.copy.present() ? update_elements<true>(a, step, s.weight_decay, first, count)
+                                 : update_elements<false>(a, step, s.weight_decay, first, count);
+            });
+    }
+}
+
+}  // namespace
+
+const AdamwOps adamw_cpu = {update};
+
+}  // namespace clover
