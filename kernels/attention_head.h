@@ -1,0 +1,227 @@
+// One head of one sequence as CPU attention works on it: its shape, its operands in f32, the scores of eight queries at a time.
+//
+// Queries are cut into strips of eight, keys into tiles. With M cached positions before them, query i stands at position M + i.
+// Q is scaled by 1/√D when it is packed, so that everywhere below
+//   S_ij = q_i·k_j + position_ij,   relative: position_ij = c_j + q_i·r_d + e_d,   c_j = u·k_j / √D,   e_d = v·r_d / √D,   d = M + i − j.
+// (c and e are vectors: u and v need no second and third Q; Dai et al. 2019, appendix B, for the shift.)
+//
+// The rows of r are packed in reverse: row R is distance P − R, where P = M + T − 1 with T rounded up to a whole strip. So for a
+// fixed query both j and R ascend, and the shift of Transformer-XL is a load at an offset: the products q_i·r_d of a strip against n keys are one band
+// of n + 7 columns, of which row i reads n from column 7 − i on. Neighbouring tiles overlap in those seven columns alone.
+#pragma once
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "attention.h"
+#include "attention_tile.h"
+
+namespace clover::attention {
+
+/// Hands out 64-byte aligned arrays one after the other; without memory it only counts.
+struct Carver {
+    char* base = nullptr;
+    size_t used = 0;
+    float* operator()(int64_t n) {
+        float* p = base ? reinterpret_cast<float*>(base + used) : nullptr;
+        used += Workspace::padded(size_t(n) * sizeof(float));
+        return p;
+    }
+};
+
+struct HeadShape {
+    int64_t queries, past, size;  // T, M, D
+    AttentionPosition position;
+
+    int64_t keys() const { return past + queries; }
+    int64_t width() const { return round_up(size, simd::width); }
+    int64_t query_rows() const { return round_up(queries, strip); }
+    int64_t key_rows() const { return round_up(keys(), panel_columns); }
+    /// P, the distance of reversed row 0.
+    int64_t last_distance() const { return past + query_rows() - 1; }
+    /// A strip or a vector may reach beyond distance 0.
+    int64_t distance_rows() const { return round_up(last_distance() + 1, panel_columns) + panel_columns; }
+    bool relative() const { return position == AttentionPosition::relative; }
+    float scale() const { return float(1 / std::sqrt(double(size))); }
+};
+
+template <class T>
+struct Head {
+    HeadShape shape;
+    Rows<T> q, k, v;     // (T, D), (M + T, D), (M + T, D)
+    float slope;         // alibi
+    Rows<T> r;           // relative: ascending distances 0 … M + T − 1
+    Tensor u, v_bias;    // relative: (1, D), f32 or bf16
+};
+
+/// Slope, r, u and v of head h; the rest of `head` is set.
+template <class T>
+void set_position(Head<T>& head, const PositionTerm& position, int64_t h) {
+    const int64_t D = head.shape.size;
+    head.slope = head.shape.position == AttentionPosition::alibi ? static_cast<const float*>(position.slopes.data)[h] : 0.0f;
+    if (!head.shape.relative()) return;
+    const int64_t C = position.r.columns();
+    head.r = {static_cast<const T*>(position.r.data) + h * D, C, 0, head.shape.keys(), D};
+    head.u = position.content_bias.row_range(h, 1);
+    head.v_bias = position.position_bias.row_range(h, 1);
+}
+
+/// The packed operands that the scores need.
+struct ScoreOperands {
+    float* q;             // (query rows, width), times 1/√D
+    float* k_transposed;  // panels
+    float *u, *v_bias;    // (width), times 1/√D
+    float *c, *e;         // (key rows), (distance rows)
+    float* r_transposed;  // panels, reversed
+
+    ScoreOperands(const HeadShape& s, Carver& take)
+        : q(take(s.query_rows() * s.width())), k_transposed(take(s.key_rows() * s.width())) {
+        const int64_t relative = s.relative() ? 1 : 0;
+        u = take(relative * s.width());
+        v_bias = take(relative * s.width());
+        c = take(relative * s.key_rows());
+        e = take(relative * s.distance_rows());
+        r_transposed = take(relative * s.distance_rows() * s.width());
+    }
+};
+
+/// The rows of r that `s` covers, row R at distance P − R.
+template <class T>
+Rows<T> reversed_distances(const Head<T>& head) {
+    const HeadShape& s = head.shape;
+    const int64_t first = s.last_distance() - (s.keys() - 1);
+    return {head.r.data + (s.keys() - 1) * head.r.stride, -head.r.stride, first, first + s.keys(), s.size};
+}
+
+/// u / √D and v / √D, padded with zeros to the width.
+template <class T>
+void pack_biases(const Head<T>& head, float* u, float* v_bias) {
+    const HeadShape& s = head.shape;
+    by_dtype(head.u.dtype, [&](auto element) {
+        using Bias = decltype(element);
+        copy_rows(Rows<Bias>{head.u.template as<Bias>(), 0, 0, 1, s.size}, 1, s.scale(), u, s.width());
+        copy_rows(Rows<Bias>{head.v_bias.template as<Bias>(), 0, 0, 1, s.size}, 1, s.scale(), v_bias, s.width());
+    });
+}
+
+template <class T>
+void pack(const Head<T>& head, const ScoreOperands& to) {
+    const HeadShape& s = head.shape;
+    copy_rows(head.q, s.query_rows(), s.scale(), to.q, s.width());
+    transpose_into_panels(head.k, s.key_rows(), to.k_transposed, s.width());
+    if (!s.relative()) return;
+    pack_biases(head, to.u, to.v_bias);
+    transpose_into_panels(reversed_distances(head), s.distance_rows(), to.r_transposed, s.width());
+    weighted_panel_sums(to.u, to.k_transposed, s.width(), s.key_rows(), to.c);
+    weighted_panel_sums(to.v_bias, to.r_transposed, s.width(), s.distance_rows(), to.e);
+}
+
+/// A strip of queries against a tile of keys: query rows i … i + 7, keys j … j + n − 1 with j a multiple of 32.
+struct StripTile {
+    int64_t position;  // M + i
+    int64_t j, n;
+
+    /// How many of the tile's keys row x sees, at least 0; of the strip as a whole: the last row's.
+    int64_t visible(int64_t x) const {
+        const int64_t causal = position + x - j + 1;
+        return causal < 0 ? 0 : causal < n ? causal : n;
+    }
+    int64_t visible() const { return visible(strip - 1); }
+    /// The reversed distances of row 0: key j + b is at R = band(0) + b. Row x is x further left.
+    int64_t reversed(int64_t last_distance) const { return last_distance - position + j; }
+};
+
+/// Columns of the band of one strip against `keys` keys, with the vectors' overhang.
+constexpr int64_t band_columns(int64_t keys) { return round_up(keys, simd::width) + 3 * simd::width; }
+
+/// S without the position's vectors: scores (8, row `score_row`) from column 0, and for relative the band (8, band_columns).
+inline void multiply_scores(const HeadShape& s, const ScoreOperands& o, int64_t i, const StripTile& t, float* scores, int64_t score_row,
+                            float* band, int64_t band_row) {
+    const int64_t D = s.size, W = s.width();
+    const Left q{o.q + i * W, W, 1};
+    const int64_t panel = W * panel_columns;
+    strip_product<false>({0, D}, q, {o.k_transposed + t.j / panel_columns * panel, panel_columns, panel}, {0, t.visible()}, scores,
+                         score_row);
+    if (!s.relative() || t.visible() == 0) return;
+    const int64_t R = t.reversed(s.last_distance());
+    const int64_t begin = R - (strip - 1), end = std::min(R + t.n, s.last_distance() + 1);
+    strip_product<false>({0, D}, q, {o.r_transposed, panel_columns, panel}, {begin, end}, band - round_down(begin, simd::width), band_row);
+}
+
+/// S_ij for one query and the keys j + b …, sixteen at a time. Lanes of keys that the query does not see hold anything.
+template <AttentionPosition kind>
+struct ScoreRow {
+    const float *scores, *c, *e, *band;
+    float slope;
+    float first_offset;  // j − i of the tile's first key
+
+    ScoreRow(const HeadShape& s, const ScoreOperands& o, const StripTile& t, int64_t x, float slope_, const float* scores_,
+             const float* band_)
+        : scores(scores_), slope(slope_), first_offset(float(t.j - t.position - x)) {
+        if constexpr (kind == AttentionPosition::relative) {
+            const int64_t R = t.reversed(s.last_distance());
+            c = o.c + t.j;
+            e = o.e + R - x;
+            band = band_ + (R - x) - round_down(R - (strip - 1), simd::width);
+        }
+    }
+    CLOVER_INLINE f32x16 operator()(int64_t b) const {
+        constexpr f32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+        f32x16 s = load(scores + b);
+        if constexpr (kind == AttentionPosition::alibi) s += slope * (lane + (first_offset + float(b)));
+        if constexpr (kind == AttentionPosition::relative) s += (load(c + b) + load(e + b)) + load(band + b);
+        return s;
+    }
+};
+
+/// Calls f with the position as a type: the inner loops know it.
+template <class F>
+void by_position(AttentionPosition position, F&& f) {
+    switch (position) {
+        case AttentionPosition::none: return f(std::integral_constant<AttentionPosition, AttentionPosition::none>{});
+        case AttentionPosition::alibi: return f(std::integral_constant<AttentionPosition, AttentionPosition::alibi>{});
+        case AttentionPosition::relative: return f(std::integral_constant<AttentionPosition, AttentionPosition::relative>{});
+    }
+}
+
+/// to row i = factor · from row i, rounded to T.
+template <class T>
+void store_rows(const float* from, int64_t width, int64_t count, int64_t columns, float factor, T* to, int64_t to_row) {
+    for (int64_t i = 0; i < count; i++)
+        simd::for_vectors(columns, [&](int64_t c, auto lanes) { store(to + i * to_row + c, load(from + i * width + c) * factor, lanes); });
+}
+
+/// Bytes of scratch memory that one head's forward needs.
+size_t forward_scratch_bytes(const HeadShape&);
+/// out (T, stride) and, unless null, lse (T).
+template <class T>
+void forward_head(const Head<T>&, void* scratch, T* out, int64_t out_stride, float* lse);
+
+/// Checks the position's tensors; relative: `distances` is how many rows r must have.
+inline void check_position(const PositionTerm& p, Dtype activation, int64_t H, int64_t D, int64_t distances) {
+    if (p.kind == AttentionPosition::alibi)
+        CLOVER_CHECK(p.slopes.dtype == Dtype::f32 && p.slopes.has_shape({H}), p.slopes.describe());
+    if (p.kind != AttentionPosition::relative) return;
+    CLOVER_CHECK(p.r.dtype == activation && p.r.rank == 2 && p.r.shape[0] >= distances && p.r.shape[1] == H * D, p.r.describe(), " for ",
+                 distances, " distances");
+    CLOVER_CHECK(p.content_bias.has_shape({H, D}) && p.position_bias.has_shape({H, D}), p.content_bias.describe(), ", ",
+                 p.position_bias.describe());
+    CLOVER_CHECK(p.content_bias.dtype != Dtype::i32 && p.content_bias.dtype == p.position_bias.dtype);
+}
+
+/// How many threads share `units` heads; workspace sizes and the parallel loop agree on it.
+inline int head_threads(int64_t units) { return int(std::clamp<int64_t>(units, 1, omp_get_max_threads())); }
+
+/// Calls body(unit, scratch) for every head, a scratch of `bytes` for each thread. Below some `work` (multiply-adds per head, about)
+/// starting threads costs more than it saves.
+template <class Body>
+void for_heads(Context& ctx, int64_t units, size_t bytes, int64_t work, Body&& body) {
+    WorkspaceScope scope(ctx.workspace);
+    const int threads = head_threads(units);
+    char* scratch = ctx.workspace.take<char>(int64_t(bytes) * threads);
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1 && units * work > (1 << 18))
+    for (int64_t unit = 0; unit < units; unit++) body(unit, scratch + size_t(omp_get_thread_num()) * bytes);
+}
+
+}  // namespace clover::attention

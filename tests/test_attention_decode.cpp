@@ -1,0 +1,137 @@
+// Decoding with a cache gives what one forward over the whole sequence gives: a prompt and then token by token, pieces of any size,
+// sequences of different lengths side by side.
+#include "attention_reference.h"
+
+using namespace clover;
+using namespace clover::test;
+
+namespace {
+
+constexpr AttentionPosition kinds[] = {AttentionPosition::none, AttentionPosition::alibi, AttentionPosition::relative};
+
+/// A cache and what the sequences of `p` have in it; calls `ops.decode` for the next `Q` tokens of each.
+struct Decoder {
+    const AttentionOps& ops;
+    const AttentionProblem& p;
+    int64_t capacity;
+    Owned keys, values, past;
+
+    Decoder(const AttentionOps& ops_, const AttentionProblem& p_, int64_t capacity_)
+        : ops(ops_), p(p_), capacity(capacity_), keys(not_a_number(p.qkv.t.dtype, {p.B, p.H, capacity, p.D})),
+          values(not_a_number(p.qkv.t.dtype, {p.B, p.H, capacity, p.D})), past(Dtype::i32, {p.B}) {}
+
+    /// Tokens past[b] … past[b] + Q − 1 of sequence b, put together from the rows of p.qkv.
+    Owned next(int64_t Q) const {
+        const int64_t C3 = p.H * 3 * p.D;
+        Owned qkv(p.qkv.t.dtype, {p.B * Q, C3});
+        for (int64_t b = 0; b < p.B; b++)
+            for (int64_t i = 0; i < Q * C3; i++) qkv.set(b * Q * C3 + i, p.qkv.at((b * p.T + int64_t(past.at(b))) * C3 + i));
+        return qkv;
+    }
+    Owned step(int64_t Q) {
+        const Owned qkv = next(Q);
+        Owned out = not_a_number(p.qkv.t.dtype, {p.B * Q, p.H * p.D});
+        const AttentionDecode d{out, keys, values, qkv, past, p.position()};
+        AttentionContext ctx(ops, ops.decode_workspace_bytes(d));
+        ops.decode(ctx, d);
+        for (int64_t b = 0; b < p.B; b++) past.set(b, past.at(b) + double(Q));
+        return out;
+    }
+    /// The rows of the full forward's `out` that step(Q) must give, taken before the step.
+    std::vector<double> expected(const std::vector<double>& out, int64_t Q) const {
+        std::vector<double> rows;
+        const int64_t C = p.H * p.D;
+        for (int64_t b = 0; b < p.B; b++) {
+            const auto first = out.begin() + (b * p.T + int64_t(past.at(b))) * C;
+            rows.insert(rows.end(), first, first + Q * C);
+        }
+        return rows;
+    }
+};
+
+void check_pieces(const AttentionOps& ops, const AttentionProblem& p, const std::vector<int64_t>& pieces, double tolerance) {
+    INFO("position ", int(p.kind), ", D ", p.D);
+    const std::vector<double> want = DenseAttention(p).forward().out;
+    Decoder decoder(ops, p, p.T);
+    for (int64_t Q : pieces) {
+        CAPTURE(Q);
+        const std::vector<double> expected = decoder.expected(want, Q);
+        CHECK(normalised_error(decoder.step(Q).values(), expected) < tolerance);
+    }
+}
+
+/// Sequences of different lengths: each gets its own prompt in a batch of one, then all go on together.
+void check_unequal_pasts(const AttentionOps& ops, AttentionPosition kind, int64_t Q) {
+    INFO("position ", int(kind), ", Q ", Q);
+    const int64_t pasts[3] = {0, 21, 34};
+    const AttentionProblem p(3, 60, 2, 20, kind);
+    const std::vector<double> want = DenseAttention(p).forward().out;
+    Decoder decoder(ops, p, 64);
+    for (int64_t b = 0; b < 3; b++)
+        for (int64_t h = 0; h < p.H; h++)
+            for (int64_t t = 0; t < pasts[b]; t++)
+                for (int64_t c = 0; c < p.D; c++) {
+                    const int64_t row = (b * p.T + t) * p.H * 3 * p.D + h * 3 * p.D + c, cache = ((b * p.H + h) * 64 + t) * p.D + c;
+                    decoder.keys.set(cache, p.qkv.at(row + p.D));
+                    decoder.values.set(cache, p.qkv.at(row + 2 * p.D));
+                }
+    for (int64_t b = 0; b < 3; b++) decoder.past.set(b, double(pasts[b]));
+    for (int step = 0; step < 3; step++) {
+        const std::vector<double> expected = decoder.expected(want, Q);
+        CHECK(normalised_error(decoder.step(Q).values(), expected) < 1e-5);
+    }
+}
+
+void check_refusals(const AttentionOps& ops) {
+    const AttentionProblem p(2, 10, 1, 8, AttentionPosition::relative);
+    Decoder decoder(ops, p, 6);
+    decoder.step(5);
+    CHECK_THROWS_AS(decoder.step(2), Error);
+    decoder.step(1);
+    CHECK_THROWS_AS(decoder.step(1), Error);
+    Decoder negative(ops, p, 6);
+    negative.past.set(1, -1);
+    negative.past.set(0, 1);
+    Owned out(Dtype::f32, {2, 8}), qkv(Dtype::f32, {2, 24});
+    const AttentionDecode d{out, negative.keys, negative.values, qkv, negative.past, p.position()};
+    AttentionContext ctx(ops, ops.decode_workspace_bytes(d));
+    CHECK_THROWS_AS(ops.decode(ctx, d), Error);
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("attention decode");
+
+TEST_CASE("decode: a prompt, then token by token") {
+    for (AttentionPosition kind : kinds)
+        for (int64_t D : {1, 16, 20, 64}) {
+            std::vector<int64_t> pieces = {17};
+            pieces.insert(pieces.end(), 12, 1);
+            check_pieces(attention_cpu, AttentionProblem(2, 29, 3, D, kind), pieces, 1e-5);
+        }
+}
+
+TEST_CASE("decode: two halves, the second with the first as its memory") {
+    for (AttentionPosition kind : kinds)
+        for (int64_t n : {3, 5, 8, 33, 64}) check_pieces(attention_cpu, AttentionProblem(1, 2 * n, 2, 16, kind), {n, n}, 1e-5);
+}
+
+TEST_CASE("decode: pieces of any size, over several tiles of keys") {
+    for (AttentionPosition kind : kinds) {
+        check_pieces(attention_cpu, AttentionProblem(1, 70, 1, 8, kind), {1, 2, 3, 4, 5, 6, 7, 9, 1, 11, 21}, 1e-5);
+        check_pieces(attention_cpu, AttentionProblem(1, 1061, 1, 4, kind), {507, 13, 500, 37, 3, 1}, 1e-5);
+    }
+}
+
+TEST_CASE("decode: sequences of different lengths side by side") {
+    for (AttentionPosition kind : kinds)
+        for (int64_t Q : {1, 2, 7}) check_unequal_pasts(attention_cpu, kind, Q);
+}
+
+TEST_CASE("decode bf16") {
+    for (AttentionPosition kind : kinds) check_pieces(attention_cpu, AttentionProblem(2, 40, 2, 20, kind, Dtype::bf16), {20, 1, 1, 7, 11}, 1e-2);
+}
+
+TEST_CASE("decode: what does not fit the cache or the distances is refused") { check_refusals(attention_cpu); }
+
+TEST_SUITE_END();
