@@ -1,0 +1,33 @@
+#include "packed_windows.h"
+
+#include <algorithm>
+
+namespace clover {
+
+PackedWindows::PackedWindows(const IndexedDataset& data, int64_t context) : data_(data), context_(context) {
+    starts_.reserve(data.lengths().size() + 1);
+    starts_.push_back(0);
+    for (int32_t length : data.lengths()) starts_.push_back(starts_.back() + length);
+}
+
+int64_t PackedWindows::count() const { return starts_.back() < 2 ? 0 : (starts_.back() - 1 + context_ - 1) / context_; }
+
+void PackedWindows::copy(int64_t first, int64_t n, int32_t* out) const {
+    int64_t sequence = std::upper_bound(starts_.begin(), starts_.end(), first) - starts_.begin() - 1;
+    while (n > 0) {
+        const int64_t offset = first - starts_[size_t(sequence)], take = std::min(n, data_.length(sequence) - offset);
+        data_.read(sequence, offset, take, out);
+        first += take, n -= take, out += take, sequence++;
+    }
+}
+
+void PackedWindows::read(int64_t i, int32_t* ids, int32_t* targets) const {
+    const int64_t first = i * context_, left = i < count() ? std::min(context_, starts_.back() - 1 - first) : 0;
+    std::fill(ids + left, ids + context_, 0);
+    std::fill(targets + left, targets + context_, -1);
+    if (left == 0) return;
+    copy(first, left, ids);
+    copy(first + 1, left, targets);
+}
+
+}  // namespace clover

@@ -1,0 +1,51 @@
+#include "bench.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "flops.h"
+#include "run_log.h"
+
+namespace clover {
+
+TrainBench bench_train(const Config& config, const Device& device, int64_t steps) {
+    Trainer trainer(config, device, synthetic_data(config));
+    std::vector<StepReport> reports;
+    for (int64_t i = 0; i < steps + 1; i++) reports.push_back(trainer.step());
+    reports.erase(reports.begin());
+    std::sort(reports.begin(), reports.end(), [](const StepReport& a, const StepReport& b) { return a.seconds < b.seconds; });
+    const StepReport& median = reports[reports.size() / 2];
+    Context after(device);
+    const double peak = std::max(trainer.matmul_peak(), measure_matmul_peak(after, precision_of(config.recipe).activation, 5));
+
+    TrainBench b{};
+    b.device = device.name, b.recipe = to_string(config.recipe), b.parameters = trainer.table().parameter_count();
+    b.micro_batch = config.train.micro_batch, b.global_batch = config.train.global_batch, b.context = config.model.context, b.steps = steps;
+    b.seconds = median.seconds, b.tokens_per_s = median.tokens_per_s, b.gflops = median.flops / median.seconds / 1e9;
+    b.peak_gflops = peak / 1e9, b.utilisation = b.gflops / b.peak_gflops;
+    b.peak_rss_bytes = peak_resident_bytes(), b.planned_bytes = total_bytes(trainer.memory());
+    return b;
+}
+
+std::string to_json(const TrainBench& b) {
+    return nlohmann::ordered_json{{"device", b.device}, {"recipe", b.recipe}, {"parameters", b.parameters}, {"micro_batch", b.micro_batch},
+                                  {"global_batch", b.global_batch}, {"context", b.context}, {"steps", b.steps}, {"seconds", b.seconds},
+                                  {"tokens_per_s", b.tokens_per_s}, {"gflops", b.gflops}, {"peak_gflops", b.peak_gflops},
+                                  {"utilisation", b.utilisation}, {"peak_rss_bytes", b.peak_rss_bytes}, {"planned_bytes", b.planned_bytes}}.dump() + "\n";
+}
+
+std::string to_table(const TrainBench& b) {
+    char buffer[1024];
+    std::snprintf(buffer, sizeof buffer,
+                  "%s, recipe %s, %lld parameters, %lld sequences of %lld tokens a step in micro-batches of %lld\n"
+                  "  step (median of %lld)   %.4f s\n  tokens                 %.0f /s\n  model FLOPs            %.1f GFLOP/s\n"
+                  "  matrix product peak    %.1f GFLOP/s (2048³, same run)\n  utilisation            %.1f %%\n"
+                  "  memory, peak           %s of %s planned\n",
+                  b.device.c_str(), b.recipe.c_str(), static_cast<long long>(b.parameters), static_cast<long long>(b.global_batch),
+                  static_cast<long long>(b.context), static_cast<long long>(b.micro_batch), static_cast<long long>(b.steps), b.seconds,
+                  b.tokens_per_s, b.gflops, b.peak_gflops, 100 * b.utilisation, format_bytes(b.peak_rss_bytes).c_str(),
+                  format_bytes(b.planned_bytes).c_str());
+    return buffer;
+}
+
+}  // namespace clover

@@ -1,0 +1,24 @@
+// Speed of training steps against the matrix-product peak of the same machine in the same run.
+#pragma once
+#include "trainer.h"
+
+namespace clover {
+
+struct TrainBench {
+    std::string device, recipe;
+    int64_t parameters, micro_batch, global_batch, context, steps;
+    double seconds;        // per step, median
+    double tokens_per_s;
+    double gflops;         // model FLOPs of a step (flops.h) per second
+    double peak_gflops;    // a 2048³ product in the recipe's dtype, median, before and after the steps: the larger
+    double utilisation;    // gflops / peak_gflops
+    size_t peak_rss_bytes, planned_bytes;
+};
+
+/// One step to warm up, then `steps` measured ones, on random tokens.
+TrainBench bench_train(const Config& config, const Device& device, int64_t steps);
+
+std::string to_json(const TrainBench& b);
+std::string to_table(const TrainBench& b);
+
+}  // namespace clover

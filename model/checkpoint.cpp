@@ -1,0 +1,96 @@
+#include "checkpoint.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "../data/text_source.h"
+#include "checkpoint_directory.h"
+#include "safetensors.h"
+
+namespace clover {
+namespace {
+
+using nlohmann::json;
+constexpr int format_version = 1;
+
+// One arena of the flat space and the prefix its tensors are stored under.
+struct Section {
+    const char* prefix;
+    const Tensor& arena;
+};
+
+void write_sections(Context& ctx, CheckpointWriter& writer, const char* file, const ParameterTable& table, std::initializer_list<Section> sections) {
+    std::vector<SafetensorsEntry> entries;
+    for (const Section& s : sections)
+        for (const Parameter& p : table.all()) {
+            SafetensorsEntry entry;
+            entry.name = s.prefix + p.name, entry.dtype = "F32", entry.shape = p.shape;
+            entries.push_back(std::move(entry));
+        }
+    SafetensorsWriter out(writer.path(file), std::move(entries), {{"format", "clover"}});
+    std::vector<char> host(4 << 20);
+    for (const Section& s : sections)
+        for (const Parameter& p : table.all()) {
+            const Tensor t = Parameters::slice(s.arena, p);
+            for (size_t done = 0; done < t.bytes();) {
+                const size_t n = std::min(host.size(), t.bytes() - done);
+                ctx.device.memory.to_host(ctx, host.data(), static_cast<char*>(t.data) + done, n);
+                out.write(host.data(), n);
+                done += n;
+            }
+        }
+    writer.add(file, out.finish());
+}
+
+void read_sections(Context& ctx, const std::string& path, const ParameterTable& table, std::initializer_list<Section> sections) {
+    const SafetensorsFile file(path);
+    require(file.entries().size() == table.all().size() * sections.size(), path, ": holds ", file.entries().size(), " tensors, the model has ",
+            table.all().size() * sections.size(), "; is it a checkpoint of this config?");
+    for (const Section& s : sections)
+        for (const Parameter& p : table.all()) {
+            const SafetensorsEntry& e = file.at(s.prefix + p.name);
+            const Tensor t = Parameters::slice(s.arena, p);
+            require(e.dtype == "F32" && e.shape == p.shape, path, ": tensor ", e.name, " is ", e.dtype, " of ", e.end - e.begin,
+                    " bytes, the config makes it ", t.describe(), "; use the config that the checkpoint was made with");
+            ctx.device.memory.from_host(ctx, t.data, file.data(e), t.bytes());
+        }
+}
+
+}  // namespace
+
+std::string save_checkpoint(Context& ctx, const std::string& checkpoints, const Config& config, const Parameters& parameters,
+                            const Progress& progress, const std::string& tokenizer) {
+    CheckpointWriter writer(checkpoints, progress.step);
+    writer.add_text("config.toml", to_toml(config));
+    const json state{{"format", format_version}, {"step", progress.step}, {"samples", progress.samples},
+                     {"tokens", progress.tokens}, {"tokenizer", tokenizer}};
+    writer.add_text("state.json", state.dump(1) + "\n");
+    write_sections(ctx, writer, "parameters.safetensors", parameters.table, {{"", parameters.master}});
+    write_sections(ctx, writer, "optimizer.safetensors", parameters.table, {{"m.", parameters.m}, {"v.", parameters.v}});
+    return writer.commit(config.checkpoint.keep);
+}
+
+CheckpointInfo read_checkpoint(const std::string& folder) {
+    verify_checkpoint(folder);
+    CheckpointInfo info;
+    info.folder = folder;
+    info.config = parse_config(read_text_file(folder + "/config.toml"), folder + "/config.toml", {});
+    const std::string path = folder + "/state.json";
+    try {
+        const json state = json::parse(read_text_file(path));
+        require(state.at("format").get<int>() == format_version, path, ": format ", state.at("format").dump(), ", this program reads ", format_version);
+        info.progress = {state.at("step").get<int64_t>(), state.at("samples").get<int64_t>(), state.at("tokens").get<int64_t>()};
+        info.tokenizer = state.at("tokenizer").get<std::string>();
+    } catch (const json::exception& e) {
+        throw InputError(text(path, ": ", e.what()));
+    }
+    return info;
+}
+
+void load_parameters(Context& ctx, const std::string& folder, Parameters& parameters, bool optimizer) {
+    read_sections(ctx, folder + "/parameters.safetensors", parameters.table, {{"", parameters.master}});
+    if (optimizer) read_sections(ctx, folder + "/optimizer.safetensors", parameters.table, {{"m.", parameters.m}, {"v.", parameters.v}});
+    parameters.refresh_copy(ctx);
+}
+
+}  // namespace clover

@@ -1,0 +1,38 @@
+// What a checkpoint holds:
+//   config.toml              the resolved config of the run
+//   state.json               step, samples and tokens consumed, tokenizer, format version
+//   parameters.safetensors   every parameter in f32 (the master weights), under its name
+//   optimizer.safetensors    m.NAME and v.NAME, f32
+//   manifest.json            size and CRC-32 of each file (checkpoint_directory.h)
+// The bf16 copies are the rounded f32 values and need not be stored.
+#pragma once
+#include <string>
+
+#include "parameters.h"
+
+namespace clover {
+
+struct Progress {
+    int64_t step = 0;     // steps done
+    int64_t samples = 0;  // sequences consumed
+    int64_t tokens = 0;   // tokens consumed
+};
+
+struct CheckpointInfo {
+    std::string folder;
+    Config config;
+    Progress progress;
+    std::string tokenizer;  // fingerprint
+};
+
+/// Returns the folder. Throws Error (disk full, unwritable) with path and reason; then the older checkpoints are untouched.
+std::string save_checkpoint(Context& ctx, const std::string& checkpoints, const Config& config, const Parameters& parameters,
+                            const Progress& progress, const std::string& tokenizer);
+
+/// Reads config.toml and state.json of a checkpoint folder after verifying all of it.
+CheckpointInfo read_checkpoint(const std::string& folder);
+
+/// Fills the parameters, and the moments if `optimizer`. Throws InputError naming file and tensor where shapes differ.
+void load_parameters(Context& ctx, const std::string& folder, Parameters& parameters, bool optimizer);
+
+}  // namespace clover

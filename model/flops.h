@@ -1,0 +1,20 @@
+// Floating point operations that a model asks for, and the matrix product peak they are compared with.
+//
+// Forward, per micro-batch of B sequences of T tokens (Megatron-DeepSpeed's count, training.py, and Hoffmann et al. 2022, appendix F):
+//   linear layers  2·B·T·L·(3·C·I + I·C + 2·C·F)      I = heads · head_size
+//   attention      2·B·T·L·(2·T·I)                     QKᵀ and PV over all T keys, not only the causal half, as both sources count
+//   relative       2·B·T·L·(T·I) + 2·T·L·C·I           q·r, and R W_k,R once for the micro-batch
+//   logits         2·B·T·C·V
+// Backward takes twice as much. Recomputation, norms, softmax and the optimizer do not count.
+#pragma once
+#include "../kernels/device.h"
+#include "config.h"
+
+namespace clover {
+
+double training_flops(const ModelConfig& c, int64_t batch, int64_t sequence);
+
+/// FLOP/s of a square product of 2048 (median of `runs` after two), in the dtype of its inputs, f32 sums.
+double measure_matmul_peak(Context& ctx, Dtype dtype, int runs);
+
+}  // namespace clover

@@ -1,0 +1,165 @@
+#include "run_log.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "../data/new_file.h"
+#include "../data/text_source.h"
+
+namespace clover {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+template <class... Args>
+std::string format(const char* pattern, Args... args) {
+    char buffer[512];
+    std::snprintf(buffer, sizeof buffer, pattern, args...);
+    return buffer;
+}
+
+// The lines of an earlier log up to and including `step`. A last line cut short by a kill does not parse and goes.
+std::string lines_up_to(const std::string& path, int64_t step) {
+    std::string kept;
+    if (!std::filesystem::exists(path)) return kept;
+    const std::string all = read_text_file(path);
+    for (size_t begin = 0, end; begin < all.size(); begin = end + 1) {
+        end = all.find('\n', begin);
+        if (end == std::string::npos) break;
+        const std::string line = all.substr(begin, end - begin);
+        const json entry = json::parse(line, nullptr, false);
+        if (entry.is_object() && entry.contains("step") && entry["step"].is_number_integer() && entry["step"].get<int64_t>() <= step) kept += line + "\n";
+    }
+    return kept;
+}
+
+}  // namespace
+
+RunLog::RunLog(const std::string& out, const Config& config, int64_t resumed_step, double matmul_peak)
+    : path_(out + "/log.jsonl"), file_(nullptr), terminal_(isatty(STDOUT_FILENO)), steps_(config.train.steps),
+      log_every_(config.train.log_every), peak_(matmul_peak) {
+    try {
+        std::filesystem::create_directories(out);
+        write_file_whole(out + "/config.toml", to_toml(config));
+        write_file_whole(path_, lines_up_to(path_, resumed_step));
+    } catch (const std::exception& e) {
+        throw InputError(text("--out ", out, ": cannot be written: ", e.what()));
+    }
+    file_ = std::fopen(path_.c_str(), "a");
+    require(file_ != nullptr, path_, ": ", std::strerror(errno));
+}
+
+RunLog::~RunLog() {
+    close_line();
+    if (file_) std::fclose(file_);
+}
+
+void RunLog::write(const std::string& json_line) {
+    const bool ok = std::fputs((json_line + "\n").c_str(), file_) >= 0 && std::fflush(file_) == 0;
+    if (!ok) throw Error(text(path_, ": cannot be written: ", std::strerror(errno), "; free some space and continue with --resume"));
+}
+
+void RunLog::close_line() {
+    if (line_open_) std::printf("\n");
+    line_open_ = false;
+    std::fflush(stdout);
+}
+
+void RunLog::step(const StepReport& r) {
+    const double utilisation = r.flops / r.seconds / peak_;
+    write(json{{"step", r.progress.step}, {"samples", r.progress.samples}, {"tokens", r.progress.tokens}, {"loss", r.loss},
+               {"bits_per_byte", r.bits_per_byte}, {"grad_norm", r.grad_norm}, {"lr", r.lr}, {"tokens_per_s", r.tokens_per_s},
+               {"utilisation", utilisation}, {"seconds", r.seconds}}.dump());
+    seconds_per_step_ = seconds_per_step_ == 0 ? r.seconds : 0.95 * seconds_per_step_ + 0.05 * r.seconds;
+    const bool due = r.progress.step % log_every_ == 0 || r.progress.step == steps_ || r.progress.step == 1;
+    if (!due && !terminal_) return;
+    const std::string line = format("step %*lld/%lld  loss %.4f  %.4f bits/byte  grad norm %.3f  lr %.2e  %.0f tokens/s  %.0f%% of %.0f GFLOP/s  %s left",
+                                    int(std::to_string(steps_).size()), static_cast<long long>(r.progress.step), static_cast<long long>(steps_), r.loss,
+                                    r.bits_per_byte, r.grad_norm, r.lr, r.tokens_per_s, 100 * utilisation, peak_ / 1e9,
+                                    format_seconds(seconds_per_step_ * double(steps_ - r.progress.step)).c_str());
+    if (terminal_) {
+        std::printf("\r\033[K%s", line.c_str());
+        line_open_ = true;
+        if (due) close_line();
+    } else {
+        std::printf("%s\n", line.c_str());
+    }
+    std::fflush(stdout);
+}
+
+void RunLog::validation(const Progress& p, const std::vector<ValidReport>& reports) {
+    close_line();
+    json sets = json::object();
+    ValidReport all;
+    double nats = 0, bits = 0;
+    for (const ValidReport& r : reports) {
+        sets[r.name] = json{{"loss", r.loss}, {"bits_per_byte", r.bits_per_byte}, {"tokens", r.tokens}, {"bytes", r.bytes}};
+        nats += r.loss * double(r.tokens), bits += r.bits_per_byte * double(r.bytes);
+        all.tokens += r.tokens, all.bytes += r.bytes;
+    }
+    write(json{{"step", p.step}, {"tokens", p.tokens},
+               {"valid", {{"loss", nats / double(all.tokens)}, {"bits_per_byte", bits / double(all.bytes)}, {"sets", sets}}}}.dump());
+    std::printf("validation after step %lld\n%s", static_cast<long long>(p.step), validation_table(reports).c_str());
+    std::fflush(stdout);
+}
+
+void RunLog::sample(const Progress& p, const std::string& prompt, const std::string& continuation) {
+    close_line();
+    // Bytes that are no UTF-8 (a character cut off, a young model) become U+FFFD.
+    const std::string printable = json(prompt + continuation).dump(-1, ' ', false, json::error_handler_t::replace);
+    write("{\"step\":" + std::to_string(p.step) + ",\"prompt\":" + json(prompt).dump(-1, ' ', false, json::error_handler_t::replace) +
+          ",\"sample\":" + printable + "}");
+    std::printf("sample: %s\n", json::parse(printable).get<std::string>().c_str());
+    std::fflush(stdout);
+}
+
+void RunLog::note(const std::string& text) {
+    close_line();
+    std::printf("%s\n", text.c_str());
+    std::fflush(stdout);
+}
+
+std::string format_bytes(size_t bytes) {
+    const char* unit[] = {"B", "kB", "MB", "GB", "TB"};
+    double x = double(bytes);
+    int u = 0;
+    while (x >= 1000 && u < 4) x /= 1000, u++;
+    return u == 0 ? format("%zu B", bytes) : format("%.*f %s", x < 10 ? 2 : 1, x, unit[u]);
+}
+
+std::string format_seconds(double seconds) {
+    const long long s = std::llround(seconds);
+    if (s >= 3600) return format("%lldh%02lldm", s / 3600, s / 60 % 60);
+    if (s >= 60) return format("%lldm%02llds", s / 60, s % 60);
+    return format("%llds", s);
+}
+
+size_t total_bytes(const std::vector<MemoryRow>& rows) {
+    size_t total = 0;
+    for (const MemoryRow& r : rows) total += r.bytes;
+    return total;
+}
+
+std::string memory_table(const std::vector<MemoryRow>& rows) {
+    std::string table = "memory\n";
+    for (const MemoryRow& r : rows) table += format("  %-26s %10s\n", r.what.c_str(), format_bytes(r.bytes).c_str());
+    return table + format("  %-26s %10s\n", "total", format_bytes(total_bytes(rows)).c_str());
+}
+
+std::string validation_table(const std::vector<ValidReport>& reports) {
+    std::string table = format("  %-12s %10s %10s %14s\n", "set", "tokens", "loss", "bits per byte");
+    double bits = 0, nats = 0, tokens = 0, bytes = 0;
+    for (const ValidReport& r : reports) {
+        table += format("  %-12s %10lld %10.4f %14.4f\n", r.name.c_str(), static_cast<long long>(r.tokens), r.loss, r.bits_per_byte);
+        bits += r.bits_per_byte * double(r.bytes), nats += r.loss * double(r.tokens), tokens += double(r.tokens), bytes += double(r.bytes);
+    }
+    if (reports.size() > 1) table += format("  %-12s %10.0f %10.4f %14.4f\n", "all", tokens, nats / tokens, bits / bytes);
+    return table;
+}
+
+}  // namespace clover

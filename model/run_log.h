@@ -1,0 +1,47 @@
+// What a run shows and writes down: the live progress line, OUT/log.jsonl (one JSON object a step), the resolved config.
+#pragma once
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "trainer.h"
+
+namespace clover {
+
+/// The folder of one run.
+class RunLog {
+public:
+    /// Makes OUT with OUT/config.toml and opens OUT/log.jsonl. A resumed run keeps the lines up to `resumed_step` and drops later
+    /// ones, so that the file reads as if the run had never stopped. Throws InputError if OUT cannot be written.
+    RunLog(const std::string& out, const Config& config, int64_t resumed_step, double matmul_peak);
+    ~RunLog();
+    RunLog(const RunLog&) = delete;
+
+    void step(const StepReport& r);
+    void validation(const Progress& p, const std::vector<ValidReport>& reports);
+    void sample(const Progress& p, const std::string& prompt, const std::string& continuation);
+    void note(const std::string& text);
+
+private:
+    std::string path_;
+    std::FILE* file_;
+    bool terminal_, line_open_ = false;
+    int64_t steps_, log_every_;
+    double peak_;
+    double seconds_per_step_ = 0;  // smoothed
+
+    void write(const std::string& json_line);
+    void close_line();
+};
+
+/// "1.23 GB", "45.6 MB".
+std::string format_bytes(size_t bytes);
+/// "2h05m", "3m20s", "45s".
+std::string format_seconds(double seconds);
+/// The printed table of arenas, with its total.
+std::string memory_table(const std::vector<MemoryRow>& rows);
+size_t total_bytes(const std::vector<MemoryRow>& rows);
+/// The printed table of a validation: set, tokens, loss, bits per byte.
+std::string validation_table(const std::vector<ValidReport>& reports);
+
+}  // namespace clover

@@ -1,0 +1,224 @@
+#include "trainer.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+
+#include "../data/packed_windows.h"
+#include "flops.h"
+
+namespace clover {
+namespace {
+
+LearningRate learning_rate_of(const Config& c) {
+    const OptimizerConfig& o = c.optimizer;
+    int64_t decay = o.decay;
+    if (decay == 0)
+        decay = o.schedule == Schedule::cosine_samples ? samples_after(c.train.ramp_up, c.train.global_batch, c.train.steps) : c.train.steps;
+    return {o.schedule, o.lr, o.min_lr, o.start_lr, o.warmup, decay};
+}
+
+std::vector<AdamwSegment> segments_of(const ParameterTable& table, double weight_decay) {
+    std::vector<AdamwSegment> segments;
+    for (const Parameter& p : table.all()) segments.push_back({p.offset, p.count, p.decay ? float(weight_decay) : 0.0f});
+    return segments;
+}
+
+int64_t longest_prompt(const Config& c, const TrainingData& data) {
+    size_t most = 1;
+    for (const std::string& prompt : c.train.sample_prompts) {
+        std::vector<int32_t> ids;
+        data.tokenizer->encode(prompt, ids);
+        most = std::max(most, ids.size());
+    }
+    return int64_t(most);
+}
+
+}  // namespace
+
+Trainer::Trainer(const Config& config, const Device& device, TrainingData data)
+    : config_(config), data_(std::move(data)), ctx_(device), peak_(measure_matmul_peak(ctx_, precision_of(config.recipe).activation, 5)),
+      parameter_arena_(device, "parameters"), gradient_arena_(device, "gradients"), optimizer_arena_(device, "optimizer"),
+      activation_arena_(device, "activations"), generation_arena_(device, "generation"), workspace_arena_(device, "workspace"),
+      table_(config_.model), parameters_(table_, config_.recipe, true, parameter_arena_, gradient_arena_, optimizer_arena_),
+      model_(config_.model, parameters_, {.batch = config_.train.micro_batch, .sequence = config_.model.context, .training = true}, activation_arena_),
+      segments_(segments_of(table_, config_.optimizer.weight_decay)) {
+    const int64_t b = config_.train.micro_batch, t = config_.model.context;
+    activation_arena_.place(ids_, Dtype::i32, {b * t});
+    activation_arena_.place(targets_, Dtype::i32, {b * t});
+    activation_arena_.place(losses_, Dtype::f32, {b * t});
+    optimizer_arena_.place(square_sum_, Dtype::f32, {1});
+    optimizer_arena_.place(grad_scale_, Dtype::f32, {1});
+    if (!config_.train.sample_prompts.empty())
+        generator_ = std::make_unique<Generator>(config_.model, parameters_, longest_prompt(config_, data_) + config_.train.sample_tokens, generation_arena_);
+    const size_t workspace = std::max(model_.workspace_bytes(ctx_), generator_ ? generator_->workspace_bytes(ctx_) : 0);
+    workspace_arena_.place(workspace_, Dtype::f32, {int64_t(workspace / sizeof(float)) + 16});
+    sample_.resize(size_t(config_.train.global_batch * (t + 1)));
+    host_ids_.resize(size_t(b * t)), host_targets_.resize(size_t(b * t)), host_losses_.resize(size_t(b * t));
+    resident_before_ = resident_bytes();
+
+    for (Arena* arena : {&parameter_arena_, &gradient_arena_, &optimizer_arena_, &activation_arena_, &generation_arena_, &workspace_arena_}) arena->commit();
+    ctx_.workspace.base = workspace_.data;
+    ctx_.workspace.size = workspace_.bytes();
+    model_.prepare(ctx_);
+    if (generator_) generator_->prepare(ctx_);
+    parameters_.initialise(ctx_, config_.model, uint64_t(config_.train.seed));
+}
+
+void Trainer::resume(const CheckpointInfo& checkpoint) {
+    load_parameters(ctx_, checkpoint.folder, parameters_, true);
+    progress_ = checkpoint.progress;
+}
+
+StepReport Trainer::step() {
+    const auto start = std::chrono::steady_clock::now();
+    const int64_t global_batch = global_batch_at(config_.train.ramp_up, config_.train.global_batch, progress_.samples);
+    const double lr = learning_rate(learning_rate_of(config_), progress_.step + 1, progress_.samples);
+
+    const Totals totals = forward_backward(global_batch);
+    const double norm = clip_gradients();
+    if (!std::isfinite(norm))
+        throw Error(text("step ", progress_.step + 1, ": the gradient norm is not finite (loss ", totals.nats / double(totals.tokens),
+                         "); resume from an earlier checkpoint with a lower optimizer.lr or another seed"));
+    update(lr);
+
+    progress_ = {progress_.step + 1, progress_.samples + global_batch, progress_.tokens + global_batch * config_.model.context};
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return {.progress = progress_,
+            .loss = totals.nats / double(totals.tokens),
+            .bits_per_byte = totals.nats / std::log(2.0) / double(totals.bytes),
+            .grad_norm = norm,
+            .lr = lr,
+            .seconds = seconds,
+            .tokens_per_s = double(global_batch * config_.model.context) / seconds,
+            .flops = training_flops(config_.model, config_.train.micro_batch, config_.model.context) * double(global_batch / config_.train.micro_batch)};
+}
+
+// Forward and backward of every micro-batch of the step; the gradients add up in f32. The loss is the mean over the trained
+// tokens of the whole global batch, however it is cut, so their number must be known before the first backward.
+Trainer::Totals Trainer::forward_backward(int64_t global_batch) {
+    const int64_t length = config_.model.context + 1, micro = config_.train.micro_batch;
+    for (int64_t i = 0; i < global_batch; i++) data_.read(progress_.samples + i, sample_.data() + i * length);
+    const float scale = 1.0f / float(global_batch * config_.model.context);
+
+    Totals totals;
+    model_.zero_gradients(ctx_);
+    for (int64_t first = 0; first < global_batch; first += micro) {
+        const bool fresh = first == 0;
+        upload_micro_batch(sample_.data() + first * length);
+        model_.forward(ctx_, ids_);
+        model_.loss_backward(ctx_, losses_, targets_, scale, fresh);
+        model_.backward(ctx_, ids_, fresh);
+        add_losses(totals);
+    }
+    return totals;
+}
+
+void Trainer::upload_micro_batch(const int32_t* samples) {
+    const int64_t t = config_.model.context;
+    for (int64_t b = 0; b < config_.train.micro_batch; b++) {
+        std::copy_n(samples + b * (t + 1), t, host_ids_.begin() + b * t);
+        std::copy_n(samples + b * (t + 1) + 1, t, host_targets_.begin() + b * t);
+    }
+    ctx_.device.memory.from_host(ctx_, ids_.data, host_ids_.data(), ids_.bytes());
+    ctx_.device.memory.from_host(ctx_, targets_.data, host_targets_.data(), targets_.bytes());
+}
+
+void Trainer::add_losses(Totals& totals) {
+    ctx_.device.memory.to_host(ctx_, host_losses_.data(), losses_.data, losses_.bytes());
+    for (size_t i = 0; i < host_losses_.size(); i++) {
+        if (host_targets_[i] < 0) continue;
+        totals.nats += host_losses_[i];
+        totals.tokens++;
+        totals.bytes += data_.token_bytes[size_t(host_targets_[i])];
+    }
+}
+
+// The norm over all gradients; the factor that brings it down to optimizer.clip stays on the device for the update.
+double Trainer::clip_gradients() {
+    ctx_.device.elementwise.sum_of_squares(ctx_, square_sum_, parameters_.grad);
+    float squares;
+    ctx_.device.memory.to_host(ctx_, &squares, square_sum_.data, sizeof squares);
+    const double norm = std::sqrt(double(squares)), clip = config_.optimizer.clip;
+    const float factor = clip > 0 ? float(std::min(1.0, clip / (norm + 1e-6))) : 1.0f;
+    ctx_.device.memory.from_host(ctx_, grad_scale_.data, &factor, sizeof factor);
+    return norm;
+}
+
+void Trainer::update(double lr) {
+    const OptimizerConfig& o = config_.optimizer;
+    ctx_.device.adamw.update(ctx_, {.master = parameters_.master, .copy = parameters_.copy, .m = parameters_.m, .v = parameters_.v,
+                                    .grad = parameters_.grad, .grad_scale = grad_scale_, .segments = segments_.data(),
+                                    .segment_count = int64_t(segments_.size()), .lr = float(lr), .beta1 = float(o.beta1),
+                                    .beta2 = float(o.beta2), .eps = float(o.eps), .t = progress_.step + 1});
+}
+
+std::vector<ValidReport> Trainer::evaluate() {
+    std::vector<ValidReport> reports;
+    const int64_t t = config_.model.context, micro = config_.train.micro_batch;
+    for (const ValidSet& set : data_.valid) {
+        const PackedWindows windows(*set.data, t);
+        Totals totals;
+        const int64_t batches = (windows.count() + micro - 1) / micro;
+        const int64_t most = config_.train.eval_batches ? std::min(batches, config_.train.eval_batches) : batches;
+        for (int64_t batch = 0; batch < most; batch++) {
+            for (int64_t b = 0; b < micro; b++) windows.read(batch * micro + b, host_ids_.data() + b * t, host_targets_.data() + b * t);
+            ctx_.device.memory.from_host(ctx_, ids_.data, host_ids_.data(), ids_.bytes());
+            ctx_.device.memory.from_host(ctx_, targets_.data, host_targets_.data(), targets_.bytes());
+            model_.forward(ctx_, ids_);
+            model_.loss(ctx_, losses_, targets_);
+            add_losses(totals);
+        }
+        reports.push_back({set.name, totals.tokens, totals.bytes, totals.nats / double(totals.tokens),
+                           totals.nats / std::log(2.0) / double(totals.bytes)});
+    }
+    return reports;
+}
+
+std::string Trainer::sample(const std::string& prompt) {
+    CLOVER_CHECK(generator_);
+    std::vector<int32_t> ids;
+    data_.tokenizer->encode(prompt, ids);
+    if (ids.empty()) ids.push_back(data_.tokenizer->end_of_document());
+    std::string continuation;
+    const Sampling sampling{.temperature = 0.8, .top_k = 0, .top_p = 0.9, .seed = uint64_t(config_.train.seed + progress_.step)};
+    generator_->generate(ctx_, ids, config_.train.sample_tokens, sampling, [&](int32_t id) {
+        if (id == data_.tokenizer->end_of_document() || id >= data_.tokenizer->vocab_size()) return false;
+        continuation += data_.tokenizer->token_bytes(id);
+        return true;
+    });
+    return continuation;
+}
+
+std::string Trainer::save(const std::string& checkpoints) {
+    return save_checkpoint(ctx_, checkpoints, config_, parameters_, progress_, data_.tokenizer ? data_.tokenizer->fingerprint() : "");
+}
+
+std::vector<MemoryRow> Trainer::memory() const {
+    std::vector<MemoryRow> rows;
+    for (const Arena* arena : {&parameter_arena_, &gradient_arena_, &optimizer_arena_, &activation_arena_, &generation_arena_, &workspace_arena_})
+        if (arena->bytes()) rows.push_back({arena->name(), arena->bytes()});
+    rows.push_back({"program, libraries, data", resident_before_});
+    return rows;
+}
+
+size_t resident_bytes() {
+    long pages = 0;
+    if (FILE* f = std::fopen("/proc/self/statm", "r")) {
+        if (std::fscanf(f, "%*s %ld", &pages) != 1) pages = 0;
+        std::fclose(f);
+    }
+    return size_t(pages) * size_t(sysconf(_SC_PAGESIZE));
+}
+
+size_t peak_resident_bytes() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return size_t(usage.ru_maxrss) * 1024;
+}
+
+}  // namespace clover

@@ -1,0 +1,113 @@
+// A training run: data, model, optimizer and their memory, and one step of it.
+#pragma once
+#include <functional>
+#include <memory>
+
+#include "../data/indexed_dataset.h"
+#include "../data/tokenizer.h"
+#include "checkpoint.h"
+#include "generate.h"
+
+namespace clover {
+
+struct ValidSet {
+    std::string name;
+    std::shared_ptr<const IndexedDataset> data;
+};
+
+/// Where a run's tokens come from.
+struct TrainingData {
+    std::shared_ptr<const Tokenizer> tokenizer;
+    /// Writes the context + 1 tokens of the run's i-th sample.
+    std::function<void(int64_t i, int32_t* tokens)> read;
+    std::vector<ValidSet> valid;
+    std::vector<int32_t> token_bytes;  // bytes of text behind each token id
+    std::string summary;               // printed at start
+};
+
+/// Opens (and where needed tokenises) what the config names. Throws InputError naming the set and what it lacks: no data, fewer
+/// tokens than a sample, ids beyond the vocabulary, another tokenizer than the one the file was made with.
+TrainingData open_training_data(const Config& config);
+/// Random tokens, for benchmarks: no validation, no text.
+TrainingData synthetic_data(const Config& config);
+
+struct StepReport {
+    Progress progress;  // after the step
+    double loss;        // nats per trained token
+    double bits_per_byte;
+    double grad_norm;   // before clipping
+    double lr;
+    double seconds, tokens_per_s;
+    double flops;       // of the step, as flops.h counts
+};
+
+struct ValidReport {
+    std::string name;
+    int64_t tokens = 0, bytes = 0;
+    double loss = 0;           // nats per token
+    double bits_per_byte = 0;  // Σ nats / ln 2 / bytes of the predicted text
+};
+
+struct MemoryRow {
+    std::string what;
+    size_t bytes;
+};
+
+class Trainer {
+public:
+    /// Allocates everything a run needs; draws the initial parameters from train.seed.
+    Trainer(const Config& config, const Device& device, TrainingData data);
+
+    /// Continues from a verified checkpoint of the same config.
+    void resume(const CheckpointInfo& checkpoint);
+    /// One optimizer step over the next global batch. Throws Error when the gradient is not finite; the parameters are then those before the step.
+    StepReport step();
+    /// Every validation set, eval_batches micro-batches each (0: all of it), by windows of the context length that do not overlap.
+    std::vector<ValidReport> evaluate();
+    /// A continuation of `prompt`; the same for the same step and seed.
+    std::string sample(const std::string& prompt);
+    /// Returns the checkpoint's folder.
+    std::string save(const std::string& checkpoints);
+
+    const Progress& progress() const { return progress_; }
+    const ParameterTable& table() const { return table_; }
+    const Parameters& parameters() const { return parameters_; }
+    /// FLOP/s of a large square product in the recipe's dtype on this machine.
+    double matmul_peak() const { return peak_; }
+    /// Arenas, and what the process held before they were touched.
+    std::vector<MemoryRow> memory() const;
+
+private:
+    Config config_;
+    TrainingData data_;
+    Context ctx_;
+    double peak_;
+    Arena parameter_arena_, gradient_arena_, optimizer_arena_, activation_arena_, generation_arena_, workspace_arena_;
+    ParameterTable table_;
+    Parameters parameters_;
+    Model model_;
+    std::unique_ptr<Generator> generator_;
+    Tensor ids_, targets_, losses_, square_sum_, grad_scale_, workspace_;
+    std::vector<AdamwSegment> segments_;
+    std::vector<int32_t> sample_;               // the tokens of a step: (global_batch, context + 1)
+    std::vector<int32_t> host_ids_, host_targets_;
+    std::vector<float> host_losses_;
+    Progress progress_;
+    size_t resident_before_ = 0;
+
+    struct Totals {
+        double nats = 0;
+        int64_t tokens = 0, bytes = 0;
+    };
+    void upload_micro_batch(const int32_t* samples);
+    void add_losses(Totals& totals);
+    Totals forward_backward(int64_t global_batch);
+    double clip_gradients();
+    void update(double lr);
+};
+
+/// Bytes of this process in memory now, and at most so far.
+size_t resident_bytes();
+size_t peak_resident_bytes();
+
+}  // namespace clover

@@ -1,0 +1,237 @@
+// Clover's commands, and the training loop. `./clover COMMAND --help` says what each takes.
+#include <omp.h>
+#include <signal.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+
+#include "data/corpus.h"
+#include "model/bench.h"
+#include "model/checkpoint_directory.h"
+#include "model/run_log.h"
+
+using namespace clover;
+
+namespace {
+
+// The one variable outside of any rank: a signal handler can reach nothing else. First Ctrl-C: finish the step, save, stop.
+volatile sig_atomic_t stop_requested = 0;
+
+void request_stop(int signal_number) {
+    stop_requested = 1;
+    signal(signal_number, SIG_DFL);  // a second one ends the process at once
+}
+
+struct TrainOptions {
+    std::string config, out = "runs/default", device = "cpu";
+    std::vector<std::string> set;
+    bool resume = false;
+};
+
+// The keys that may differ between a run and its continuation: they do not touch what is computed.
+Config without_free_keys(Config c) {
+    c.train.eval_every = c.train.eval_batches = c.train.sample_every = c.train.sample_tokens = c.train.log_every = 0;
+    c.train.sample_prompts.clear();
+    c.checkpoint = {};
+    c.data.cache.clear();
+    return c;
+}
+
+// The first line in which two printed configs differ.
+std::string first_difference(const std::string& a, const std::string& b) {
+    std::istringstream x(a), y(b);
+    std::string line, other;
+    while (std::getline(x, line) && std::getline(y, other))
+        if (line != other) return text("it has `", line, "`, this config `", other, "`");
+    return "they differ in length";
+}
+
+CheckpointInfo find_checkpoint(const std::string& out, const Config& config) {
+    std::vector<std::string> warnings;
+    const std::string folder = newest_checkpoint(out + "/checkpoints", warnings);
+    for (const std::string& w : warnings) std::fprintf(stderr, "warning: %s\n", w.c_str());
+    CheckpointInfo info = read_checkpoint(folder);
+    const std::string saved = to_toml(without_free_keys(info.config)), wanted = to_toml(without_free_keys(config));
+    require(saved == wanted, folder, ": was made by another config: ", first_difference(saved, wanted),
+            "; resume with the same values, or choose another --out");
+    return info;
+}
+
+int train(const TrainOptions& o) {
+    const Config config = read_config(o.config, o.set);
+    const std::string checkpoints = o.out + "/checkpoints";
+    require(o.resume || list_checkpoints(checkpoints).empty(), "--out ", o.out, ": holds a run already; continue it with --resume, or choose another --out");
+    CheckpointInfo checkpoint;
+    if (o.resume) checkpoint = find_checkpoint(o.out, config);
+
+    TrainingData data = open_training_data(config);
+    const std::string data_summary = data.summary;
+    Trainer trainer(config, find_device(o.device), std::move(data));
+    if (o.resume) trainer.resume(checkpoint);
+    RunLog log(o.out, config, trainer.progress().step, trainer.matmul_peak());
+    log.note(to_toml(config));
+    log.note(text("data\n", data_summary));
+    log.note(text(trainer.table().parameter_count(), " parameters\n", memory_table(trainer.memory())));
+    if (o.resume) log.note(text("resumed from ", checkpoint.folder));
+
+    signal(SIGINT, request_stop);
+    signal(SIGTERM, request_stop);
+    const auto due = [&](int64_t every) { return every > 0 && trainer.progress().step % every == 0; };
+    int64_t saved_step = trainer.progress().step;
+    const auto save = [&] {
+        if (saved_step != trainer.progress().step) log.note("saved " + trainer.save(checkpoints));
+        saved_step = trainer.progress().step;
+    };
+
+    while (trainer.progress().step < config.train.steps && !stop_requested) {
+        log.step(trainer.step());
+        const bool last = trainer.progress().step == config.train.steps;
+        if (!config.data.valid.empty() && (last || due(config.train.eval_every))) log.validation(trainer.progress(), trainer.evaluate());
+        if (last || due(config.train.sample_every))
+            for (const std::string& prompt : config.train.sample_prompts) log.sample(trainer.progress(), prompt, trainer.sample(prompt));
+        if (last || due(config.checkpoint.every)) save();
+    }
+    if (trainer.progress().step == config.train.steps) return 0;
+    save();
+    log.note("stopped; continue with --resume");
+    return 130;
+}
+
+struct GenerateOptions {
+    std::string checkpoint, prompt, device = "cpu";
+    int64_t max_tokens = 256;
+    Sampling sampling;
+};
+
+// The path of one checkpoint, of OUT/checkpoints, or of OUT: the newest one in it.
+std::string checkpoint_folder(const std::string& path) {
+    namespace fs = std::filesystem;
+    if (fs::exists(fs::path(path) / "manifest.json")) return path;
+    const std::string inner = (fs::path(path) / "checkpoints").string();
+    std::vector<std::string> warnings;
+    const std::string folder = newest_checkpoint(fs::exists(inner) ? inner : path, warnings);
+    for (const std::string& w : warnings) std::fprintf(stderr, "warning: %s\n", w.c_str());
+    return folder;
+}
+
+int generate(GenerateOptions o) {
+    if (o.prompt == "-") o.prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
+    const CheckpointInfo checkpoint = read_checkpoint(checkpoint_folder(o.checkpoint));
+    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(checkpoint.config.data.tokenizer);
+    std::vector<int32_t> prompt;
+    tokenizer->encode(o.prompt, prompt);
+    if (prompt.empty()) prompt.push_back(tokenizer->end_of_document());
+
+    LoadedModel model(checkpoint, find_device(o.device), int64_t(prompt.size()) + o.max_tokens);
+    std::fwrite(o.prompt.data(), 1, o.prompt.size(), stdout);
+    model.generator().generate(model.context(), prompt, o.max_tokens, o.sampling, [&](int32_t id) {
+        if (id == tokenizer->end_of_document() || id >= tokenizer->vocab_size() || stop_requested) return false;
+        const std::string bytes = tokenizer->token_bytes(id);
+        std::fwrite(bytes.data(), 1, bytes.size(), stdout);
+        std::fflush(stdout);
+        return true;
+    });
+    std::printf("\n");
+    return 0;
+}
+
+struct CorpusOptions {
+    std::string list = "configs/corpus-debian.toml", out = "corpus", tokenizer = "bytes";
+};
+
+int corpus(const CorpusOptions& o) {
+    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(o.tokenizer);
+    std::printf("%s", corpus_table(prepare_corpus(o.list, o.out, *tokenizer)).c_str());
+    return 0;
+}
+
+struct BenchOptions {
+    std::string config, device = "cpu";
+    std::vector<std::string> set;
+    int64_t steps = 5;
+    bool json = false;
+};
+
+int bench(const BenchOptions& o) {
+    const Config config = read_config(o.config, o.set);
+    const TrainBench result = bench_train(config, find_device(o.device), o.steps);
+    std::printf("%s", (o.json ? to_json(result) : to_table(result)).c_str());
+    return 0;
+}
+
+void add_train(CLI::App& app, TrainOptions& o) {
+    CLI::App* c = app.add_subcommand("train", "train a model; Ctrl-C saves and stops");
+    c->add_option("CONFIG", o.config, "TOML file")->required();
+    c->add_option("--set", o.set, "section.key=value, over the file; may be repeated")->allow_extra_args(false);
+    c->add_option("--out", o.out, "folder of the run: config.toml, log.jsonl, checkpoints/")->capture_default_str();
+    c->add_flag("--resume", o.resume, "continue from the newest whole checkpoint in --out");
+    c->add_option("--device", o.device, "cpu")->capture_default_str();
+    c->footer("keys of CONFIG:\n" + config_reference());
+}
+
+void add_generate(CLI::App& app, GenerateOptions& o) {
+    CLI::App* c = app.add_subcommand("generate", "continue a text with a trained model");
+    c->add_option("--checkpoint", o.checkpoint, "a run's folder or one of its checkpoints")->required();
+    c->add_option("--prompt", o.prompt, "text to continue; - reads standard input")->required();
+    c->add_option("--max-tokens", o.max_tokens, "tokens to add")->capture_default_str()->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+    c->add_option("--temperature", o.sampling.temperature, "0: always the likeliest token")->capture_default_str()->check(CLI::Range(0.0, 100.0));
+    c->add_option("--top-k", o.sampling.top_k, "keep the k likeliest tokens; 0: all")->capture_default_str()->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
+    c->add_option("--top-p", o.sampling.top_p, "keep the likeliest tokens that hold this much probability")->capture_default_str()->check(CLI::Range(0.0, 1.0));
+    c->add_option("--seed", o.sampling.seed, "another seed, another text")->capture_default_str();
+    c->add_option("--device", o.device, "cpu")->capture_default_str();
+}
+
+void add_corpus(CLI::App& app, CorpusOptions& o) {
+    CLI::App* c = app.add_subcommand("corpus", "turn manuals and source code on this machine into per-language token files");
+    c->add_option("LIST", o.list, "TOML list of languages and where their files lie")->capture_default_str();
+    c->add_option("--out", o.out, "folder for LANGUAGE.train and LANGUAGE.valid token files")->capture_default_str();
+    c->add_option("--tokenizer", o.tokenizer, "bytes")->capture_default_str();
+}
+
+void add_bench(CLI::App& app, BenchOptions& o) {
+    CLI::App* c = app.add_subcommand("bench", "measure speed against this machine's own peak")->require_subcommand(1);
+    CLI::App* t = c->add_subcommand("train", "training steps on random tokens");
+    t->add_option("CONFIG", o.config, "TOML file")->required();
+    t->add_option("--set", o.set, "section.key=value, over the file; may be repeated")->allow_extra_args(false);
+    t->add_option("--steps", o.steps, "measured steps, after one to warm up; the median counts")->capture_default_str()->check(CLI::Range(1, 1000000));
+    t->add_option("--device", o.device, "cpu")->capture_default_str();
+    t->add_flag("--json", o.json, "one JSON object");
+}
+
+int run(int argc, char** argv) {
+    CLI::App app("Clover trains BLOOM and Gopher.");
+    app.require_subcommand(1);
+    TrainOptions train_options;
+    GenerateOptions generate_options;
+    CorpusOptions corpus_options;
+    BenchOptions bench_options;
+    add_train(app, train_options);
+    add_generate(app, generate_options);
+    add_corpus(app, corpus_options);
+    add_bench(app, bench_options);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+        return app.exit(e) == 0 ? 0 : 2;
+    }
+    if (app.got_subcommand("train")) return train(train_options);
+    if (app.got_subcommand("generate")) return generate(generate_options);
+    if (app.got_subcommand("corpus")) return corpus(corpus_options);
+    return bench(bench_options);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        return run(argc, argv);
+    } catch (const InputError& e) {
+        std::fprintf(stderr, "clover: %s\n", e.what());
+        return 2;
+    } catch (const std::exception& e) {
+        std::fprintf(stderr, "clover: %s\n", e.what());
+        return 3;
+    }
+}
