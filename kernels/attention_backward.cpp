@@ -104,7 +104,7 @@ void gradient_row(const ScoreRow<kind>& score, int64_t visible, float lse, float
         store(skewed + round_up(visible, simd::width), f32x16{});
     }
     simd::for_vectors(visible, [&](int64_t b, auto lanes) {
-        const f32x16 probability = simd::keep(simd::exp(score(b) - lse), lanes);
+        const f32x16 probability = simd::keep(exponential(score(b) - lse), lanes);
         const f32x16 gradient = simd::keep(probability * (load(g + b) - row_dot), lanes);
         store(p + b, probability);
         store(g + b, gradient);

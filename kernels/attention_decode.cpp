@@ -79,7 +79,7 @@ float exponentiate(float* p, int64_t n) {
     simd::for_vectors(n, [&](int64_t j, auto lanes) { greatest = simd::max(greatest, simd::keep(load(p + j), lanes, -INFINITY)); });
     const float m = simd::max(greatest);
     simd::for_vectors(n, [&](int64_t j, auto lanes) {
-        const f32x16 e = simd::keep(simd::exp(load(p + j) - m), lanes);
+        const f32x16 e = simd::keep(exponential(load(p + j) - m), lanes);
         store(p + j, e);
         total += e;
     });

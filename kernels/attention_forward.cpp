@@ -40,7 +40,7 @@ float softmax_row(const ScoreRow<kind>& score, int64_t visible, float* p, float&
     const float m = simd::max(greatest);
     f32x16 total{};
     simd::for_vectors(visible, [&](int64_t b, auto lanes) {
-        const f32x16 e = simd::keep(simd::exp(load(p + b) - m), lanes);
+        const f32x16 e = simd::keep(exponential(load(p + b) - m), lanes);
         store(p + b, e);
         total += e;
     });
