@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../data/indexed_dataset.h"
+#include "../data/new_file.h"
 
 namespace clover {
 
@@ -42,23 +43,23 @@ private:
     std::map<std::string, std::string> metadata_;
 };
 
-/// Writes a safetensors file in one pass: first the list of tensors (the header), then their bytes in that order.
+/// Writes a safetensors file in one pass: first the list of tensors (the header), then their bytes in that order. The file has its
+/// name only from finish() on; destroyed before, the writer leaves nothing.
 class SafetensorsWriter {
 public:
     /// begin/end of the entries are filled in here. Throws Error with path and reason.
     SafetensorsWriter(const std::string& path, std::vector<SafetensorsEntry> entries, const std::map<std::string, std::string>& metadata);
-    ~SafetensorsWriter();
-    SafetensorsWriter(const SafetensorsWriter&) = delete;
     /// The next bytes of the data.
     void write(const void* data, size_t bytes);
-    /// Checks that all data came, syncs, closes. Returns the CRC-32 (zlib's) of the whole file.
+    /// Checks that all data came, syncs, gives the file its name. Returns the CRC-32 (zlib's) of the whole file.
     uint32_t finish();
 
 private:
     std::string path_;
-    int fd_ = -1;
+    NewFile file_;
     uint64_t expected_ = 0, written_ = 0;
     uint32_t crc_ = 0;
+    void write_through(const void* data, size_t bytes);
 };
 
 }  // namespace clover
