@@ -1,5 +1,5 @@
-// GeLU on the CPU, by s = 1 / (1 + exp(−2u)) with u the argument of tanh: 0.5 (1 + t) is s, without the cancellation of 1 + t for
-// negative x, and 0.25 (1 − t²) is s (1 − s).
+// GeLU on the CPU, by e = exp(−2u) with u the argument of tanh, and s = 1 / (1 + e): 0.5 (1 + t) is s and 0.25 (1 − t²) is s · e s,
+// without the cancellation of 1 + t for negative x and of 1 − t for positive x.
 #include "gelu.h"
 
 #include "parallel.h"
@@ -8,9 +8,10 @@ namespace clover {
 namespace {
 using namespace simd;
 
-constexpr float root = 0.7978845608028654f, cubic = 0.044715f;  // √(2/π)
+constexpr float root = 0.7978845608028654f;  // √(2/π)
+constexpr float cubic = 0.044715f;
 
-CLOVER_INLINE f32x16 sigmoid_of_2u(f32x16 x) { return 1.0f / (1.0f + exp(x * (x * x * (-2 * root * cubic) + -2 * root))); }
+CLOVER_INLINE f32x16 minus_2u(f32x16 x) { return x * (x * x * (-2 * root * cubic) + -2 * root); }
 
 template <class T>
 void forward_elements(const GeluForward& g) {
@@ -18,7 +19,7 @@ void forward_elements(const GeluForward& g) {
     const T* const x = g.x.as<T>();
     parallel_vectors(g.x.count(), [=](int64_t i, auto lanes) {
         const f32x16 v = load(x + i, lanes);
-        store(y + i, v * sigmoid_of_2u(v), lanes);
+        store(y + i, v * (1.0f / (1.0f + exp(minus_2u(v)))), lanes);
     });
 }
 
@@ -27,11 +28,13 @@ void backward_elements(const GeluBackward& g) {
     T* const dx = g.dx.as<T>();
     const T *const dy = g.dy.as<T>(), *const x = g.x.as<T>();
     parallel_vectors(g.x.count(), [=](int64_t i, auto lanes) {
-        const f32x16 v = load(x + i, lanes), s = sigmoid_of_2u(v);
-        // The slope of 2u times x, at an x for which it is finite: beyond 20, s (1 − s) is 0.
-        const f32x16 near = max(splat(-20.0f), min(splat(20.0f), v)), square = near * near;
-        const f32x16 slope = near * (square * (6 * root * cubic) + 2 * root);
-        store(dx + i, load(dy + i, lanes) * (s + s * (1.0f - s) * slope), lanes);
+        const f32x16 v = load(x + i, lanes);
+        // e below overflow, so that e s is 1 there.
+        const f32x16 e = exp(min(splat(87.0f), minus_2u(v))), s = 1.0f / (1.0f + e);
+        // x times the slope of 2u, at an x for which it is finite: beyond 20, s · e s is 0.
+        const f32x16 near = max(splat(-20.0f), min(splat(20.0f), v));
+        const f32x16 slope = near * (near * near * (6 * root * cubic) + 2 * root);
+        store(dx + i, load(dy + i, lanes) * (s + s * (e * s) * slope), lanes);
     });
 }
 

@@ -1,12 +1,74 @@
-// A context for suites that call a table of operations directly: the CPU operations ask nothing of the device but its memory.
+// What the suites of the pointwise and row operations share. They take a table of operations, so that they can run on any device's.
 #pragma once
+#include <omp.h>
+
+#include <functional>
+
 #include "support.h"
 
 namespace clover::test {
 
+/// The CPU operations ask nothing of the device.
 inline const Device& bare_device() {
     static const Device device{};
     return device;
+}
+
+/// Dtypes of activations and weights as the precision recipes combine them.
+struct Dtypes {
+    Dtype activation, weight;
+};
+constexpr Dtypes all_dtypes[] = {{Dtype::f32, Dtype::f32}, {Dtype::bf16, Dtype::bf16}, {Dtype::bf16, Dtype::f32}};
+
+/// x, rounded to bf16 where the tensor it is stored in is bf16.
+inline double stored(double x, Dtype dtype) { return dtype == Dtype::bf16 ? double(to_float(to_bf16(float(x)))) : x; }
+
+/// f32: normalised error at most 1e-5. bf16: at most `factor` times that of a plain implementation that rounds at the same places;
+/// 1e-6 allows for results that the plain one has exactly.
+inline void check_close(const std::vector<double>& ours, const std::vector<double>& exact, const std::vector<double>& plain, Dtype dtype,
+                        double factor) {
+    const double error = normalised_error(ours, exact);
+    if (dtype == Dtype::f32)
+        CHECK(error <= 1e-5);
+    else
+        CHECK(error <= factor * normalised_error(plain, exact) + 1e-6);
+}
+
+/// ∂f/∂at by central differences.
+inline std::vector<double> finite_differences(std::vector<double> at, const std::function<double(const std::vector<double>&)>& f) {
+    constexpr double h = 1e-5;
+    std::vector<double> slope(at.size());
+    for (size_t i = 0; i < at.size(); i++) {
+        const double x = at[i];
+        at[i] = x + h;
+        const double above = f(at);
+        at[i] = x - h;
+        slope[i] = (above - f(at)) / (2 * h);
+        at[i] = x;
+    }
+    return slope;
+}
+
+/// run() gives the result's tensors; they must be the same bits for 1, 2, 3, 4 and 7 threads.
+inline void check_thread_independence(const std::function<std::vector<Owned>()>& run) {
+    const int before = omp_get_max_threads();
+    omp_set_num_threads(1);
+    const std::vector<Owned> one = run();
+    for (int threads : {2, 3, 4, 7}) {
+        CAPTURE(threads);
+        omp_set_num_threads(threads);
+        const std::vector<Owned> many = run();
+        for (size_t i = 0; i < one.size(); i++) CHECK(same_bits(one[i], many[i]));
+    }
+    omp_set_num_threads(before);
+}
+
+/// The tensors as a list (Owned cannot be copied, so an initialiser list will not do).
+template <class... Tensors>
+std::vector<Owned> list(Tensors&&... tensors) {
+    std::vector<Owned> all;
+    (all.push_back(std::move(tensors)), ...);
+    return all;
 }
 
 }  // namespace clover::test
