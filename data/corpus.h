@@ -2,11 +2,13 @@
 // validation documents, and prints what it made: language, documents, bytes, tokens, share.
 //
 // The list of languages and where their files lie is a TOML file, configs/corpus-debian.toml:
+//   packages = ["debian-reference-de", …]   what to install where nothing is found (optional)
 //   [[language]]
-//   name = "de"
+//   name = "de"            names the files; letters, digits, - and _
 //   files = ["/usr/share/doc/installation-guide-amd64/de/install.de.txt.gz", …]   (shell patterns; ** crosses folders)
 //   kind = "manual"        manual: cut into documents at its headings; code: one document per file
 //   limit = 8000000        at most so many bytes of the language (optional)
+//   encoding = "KOI8-R"    what the files are written in, any name iconv knows (optional; UTF-8)
 #pragma once
 #include <cstdint>
 #include <string>
@@ -21,12 +23,15 @@ struct CorpusRow {
     int64_t train_documents = 0, valid_documents = 0, train_bytes = 0, valid_bytes = 0, train_tokens = 0, valid_tokens = 0;
 };
 
-/// Writes OUT/LANGUAGE.train.{bin,idx,json} and OUT/LANGUAGE.valid.{bin,idx,json} for each language. Every 20th document (by a
-/// hash of its text, so that it does not depend on the order of files) is held out. A document that occurs twice is kept once.
-/// A pattern that matches nothing is a warning on stderr; a language without any text is left out with a warning; no language
-/// at all throws InputError that says which packages to install.
+/// Writes OUT/LANGUAGE.train.{bin,idx,json} and OUT/LANGUAGE.valid.{bin,idx,json} for each language. Files are taken in the order
+/// of their paths, so that the same files give the same bytes; a document that would exceed `limit` is passed over, as is one
+/// that came before, in any language. Of a language's documents one in 20 is held out, at least one where there are two: those
+/// whose texts have the smallest hashes, so that it does not depend on the order of files.
+/// Warnings on stderr: files that are not text in the encoding, which are left out, and languages without any document, which
+/// get no row. No language at all throws InputError that says what to install. Holds one language in memory.
 std::vector<CorpusRow> prepare_corpus(const std::string& list, const std::string& out, const Tokenizer& tokenizer);
 
+/// Rows with aligned columns and a total; shares are of the bytes.
 std::string corpus_table(const std::vector<CorpusRow>& rows);
 
 }  // namespace clover

@@ -177,14 +177,16 @@ bool TokenFileWriter::add(std::string_view document) {
 }
 
 void TokenFileWriter::finish(const std::string& source, int64_t source_size, int64_t source_mtime_ns) {
-    const Json record = {{"source", source},
-                         {"source_size", source_size},
-                         {"source_mtime_ns", source_mtime_ns},
-                         {"tokenizer", tokenizer_.fingerprint()},
-                         {"documents", document_count()},
-                         {"bytes", byte_count()},
-                         {"tokens", token_count()},
-                         {"empty_documents", empty_count()}};
+    Json record = {{"source", source}};
+    if (source_size > 0) {
+        record["source_size"] = source_size;
+        record["source_mtime_ns"] = source_mtime_ns;
+    }
+    record["tokenizer"] = tokenizer_.fingerprint();
+    record["documents"] = document_count();
+    record["bytes"] = byte_count();
+    record["tokens"] = token_count();
+    record["empty_documents"] = empty_count();
     // No moment may come at which an old record stands beside a new token file.
     ::unlink((prefix_ + ".json").c_str());
     writer_.finish();

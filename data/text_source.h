@@ -1,6 +1,7 @@
 // From text to token files: plain text (.txt: the file is one document), JSONL (one {"text": …} object a line), each also .gz.
 // Beside a token file lies PREFIX.json, the record of what it was made from:
-//   source, source_size, source_mtime_ns     the text file
+//   source                                   the text file, or the list of files it was made from
+//   source_size, source_mtime_ns             its size and time, for a text file
 //   tokenizer                                Tokenizer::fingerprint()
 //   documents, bytes, tokens                 bytes of text; tokens with one end of document for each document
 //   empty_documents                          how many were dropped because they hold no text
@@ -30,7 +31,7 @@ public:
     TokenFileWriter(const std::string& prefix, const Tokenizer& tokenizer);
     /// Returns false for an empty document, which is dropped.
     bool add(std::string_view document);
-    /// The record is written last: where it fits its source, the token file is whole.
+    /// The record is written last: where it fits its source, the token file is whole. A size of 0 leaves size and time out.
     void finish(const std::string& source, int64_t source_size = 0, int64_t source_mtime_ns = 0);
     int64_t document_count() const { return writer_.document_count(); }
     int64_t token_count() const { return writer_.token_count(); }
