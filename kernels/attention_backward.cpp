@@ -1,8 +1,7 @@
 // The backward of one head: tiles of keys outside, tiles of queries inside. Of a tile (query rows a, keys b) the strips of queries give
-//   P = exp(S − lse)      G = P (dO Vᵀ − D)      dQ += G K
+//   P = exp(S − lse)      G = P (dO Vᵀ − D) / √D      dQ += G K
 // and then the strips of keys, over all queries of the tile,
 //   dV += Pᵀ dO           dK += Gᵀ Q.
-// G lacks the factor 1/√D: Q has it, and dQ gets it at the end.
 // Relative: G is stored a second time, un-skewed: a row for each query, a column for each distance (ascending reversed distance,
 // attention_head.h), element (a, b) at column b − a + (rows − 1). Then dQ += Gs r and dr += Gsᵀ Q are products like the others. The column sums
 // of G and Gs give the rest (Σ_a G_ab multiplies u in dk_b and k_b in du; likewise v and r).
@@ -105,7 +104,7 @@ void gradient_row(const ScoreRow<kind>& score, int64_t visible, float lse, float
     }
     simd::for_vectors(visible, [&](int64_t b, auto lanes) {
         const f32x16 probability = simd::keep(exponential(score(b) - lse), lanes);
-        const f32x16 gradient = simd::keep(probability * (load(g + b) - row_dot), lanes);
+        const f32x16 gradient = simd::keep(probability * ((load(g + b) - row_dot) * score.scale), lanes);
         store(p + b, probability);
         store(g + b, gradient);
         if constexpr (kind == AttentionPosition::relative) store(skewed + b, gradient);
@@ -124,8 +123,8 @@ void backward_queries(const HeadShape& s, const BackwardScratch& f, float slope,
     float* skewed = nullptr;
     for (int64_t x = 0; x < std::min(strip, tile.rows - a); x++) {
         if constexpr (kind == AttentionPosition::relative) skewed = f.skewed + (a + x) * f.skew_row + margin + tile.padded_rows() - 1 - a - x;
-        gradient_row(ScoreRow<kind>(s, f.score, t, x, slope, p + x * f.tile_row, f.band + x * f.band_row), t.visible(x), lse[i + x],
-                     f.row_dot[i + x], p + x * f.tile_row, g + x * f.tile_row, skewed);
+        const auto score = score_row<kind>(s, f.score.c, f.score.e, slope, t, x, p + x * f.tile_row, f.band + x * f.band_row);
+        gradient_row(score, t.visible(x), lse[i + x], f.row_dot[i + x], p + x * f.tile_row, g + x * f.tile_row, skewed);
     }
     strip_product<true>({0, t.visible()}, {g, f.tile_row, 1}, {f.k + t.j * W, W, panel_columns}, {0, W}, f.dq + i * W, W);
     if constexpr (kind == AttentionPosition::relative)
@@ -162,12 +161,12 @@ void backward_tiles(const HeadShape& s, const BackwardScratch& f, float slope, c
         }
 }
 
-/// to = factor · Σ_n weights[n] rows[n], the rows `width` wide.
-void weighted_row_sum(const float* weights, const float* rows, int64_t count, int64_t width, int64_t columns, float factor, float* to) {
+/// to = Σ_n weights[n] rows[n], the rows `width` wide.
+void weighted_row_sum(const float* weights, const float* rows, int64_t count, int64_t width, int64_t columns, float* to) {
     for (int64_t c = 0; c < columns; c += simd::width) {
         f32x16 total{};
         for (int64_t n = 0; n < count; n++) total += weights[n] * load(rows + n * width + c);
-        store(to + c, total * factor, std::min(simd::width, columns - c));
+        store(to + c, total, std::min(simd::width, columns - c));
     }
 }
 
@@ -182,8 +181,8 @@ void finish_relative(const HeadShape& s, const BackwardScratch& f, float* dr, fl
     const int64_t W = s.width(), D = s.size, rows = s.last_distance() + 1;
     add_outer_product(f.key_sums, f.score.u, s.keys(), W, f.dk);
     add_outer_product(f.distance_sums, f.score.v_bias, rows, W, f.dr);
-    weighted_row_sum(f.key_sums, f.k, s.keys(), W, D, s.scale(), du);
-    weighted_row_sum(f.distance_sums, f.r, rows, W, D, s.scale(), dv_bias);
+    weighted_row_sum(f.key_sums, f.k, s.keys(), W, D, du);
+    weighted_row_sum(f.distance_sums, f.r, rows, W, D, dv_bias);
     for (int64_t d = 0; d < s.keys(); d++) store_rows(f.dr + (s.last_distance() - d) * W, W, 1, D, 1.0f, dr + d * D, D);
 }
 
@@ -203,7 +202,7 @@ void backward_head(const Head<T>& head, void* scratch, const HeadGradients<T>& g
     pack(head, grad, f);
     by_position(s.position, [&](auto kind) { backward_tiles<kind()>(s, f, head.slope, grad.lse); });
     if (s.relative()) finish_relative(s, f, grad.dr, grad.du, grad.dv_bias);
-    store_rows(f.dq, s.width(), s.queries, s.size, s.scale(), grad.dq, grad.stride);
+    store_rows(f.dq, s.width(), s.queries, s.size, 1.0f, grad.dq, grad.stride);
     store_rows(f.dk, s.width(), s.keys(), s.size, 1.0f, grad.dk, grad.stride);
     store_rows(f.dv, s.width(), s.keys(), s.size, 1.0f, grad.dv, grad.stride);
 }

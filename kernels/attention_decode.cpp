@@ -94,8 +94,8 @@ void decode_token(const Head<T>& head, const TokenScratch& f, int64_t i, T* out)
     if (s.relative())
         for (int64_t c = 0; c < W; c += simd::width) {
             const f32x16 q = load(f.content_q + c);
-            store(f.content_q + c, q + load(f.u + c));
-            store(f.position_q + c, q + load(f.v_bias + c));
+            store(f.content_q + c, q + load(f.u + c) * s.scale());
+            store(f.position_q + c, q + load(f.v_bias + c) * s.scale());
         }
     score_token(head, f, i);
     const float sum = exponentiate(f.p, n);

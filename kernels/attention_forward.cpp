@@ -61,8 +61,8 @@ void forward_strip(const HeadShape& s, const ForwardScratch& f, float slope, int
     for (int64_t x = 0; x < std::min(strip, s.queries - i); x++) {
         const int64_t visible = t.visible(x);
         float* p = f.scores + x * f.score_row;
-        const float older = softmax_row(ScoreRow<kind>(s, f.score, t, x, slope, p, f.band + x * f.band_row), visible, p,
-                                        f.maximum[i + x], f.sum[i + x]);
+        const auto score = score_row<kind>(s, f.score.c, f.score.e, slope, t, x, p, f.band + x * f.band_row);
+        const float older = softmax_row(score, visible, p, f.maximum[i + x], f.sum[i + x]);
         // The strip's last row may see up to seven keys more.
         for (int64_t b = round_up(visible, simd::width); b < t.visible(); b += simd::width) store(p + b, f32x16{});
         if (t.j > 0 && older != 1) scale_row(f.out + (i + x) * W, W, older);

@@ -1,8 +1,7 @@
 // One head of one sequence as CPU attention works on it: its shape, its operands in f32, the scores of eight queries at a time.
 //
 // Queries are cut into strips of eight, keys into tiles. With M cached positions before them, query i stands at position M + i.
-// Q is scaled by 1/√D when it is packed, so that everywhere below
-//   S_ij = q_i·k_j + position_ij,   relative: position_ij = c_j + q_i·r_d + e_d,   c_j = u·k_j / √D,   e_d = v·r_d / √D,   d = M + i − j.
+//   relative: S_ij = (q_i·k_j + q_i·r_d + c_j + e_d) / √D,   c_j = u·k_j,   e_d = v·r_d,   d = M + i − j.
 // (c and e are vectors: u and v need no second and third Q; Dai et al. 2019, appendix B, for the shift.)
 //
 // The rows of r are packed in reverse: row R is distance P − R, where P = M + T − 1 with T rounded up to a whole strip. So for a
@@ -33,10 +32,11 @@ struct Carver {
 struct HeadShape {
     int64_t queries, past, size;  // T, M, D
     AttentionPosition position;
+    int64_t rows_at_once = strip;  // of the products; queries are padded to a multiple
 
     int64_t keys() const { return past + queries; }
     int64_t width() const { return round_up(size, simd::width); }
-    int64_t query_rows() const { return round_up(queries, strip); }
+    int64_t query_rows() const { return round_up(queries, rows_at_once); }
     int64_t key_rows() const { return round_up(keys(), panel_columns); }
     /// P, the distance of reversed row 0.
     int64_t last_distance() const { return past + query_rows() - 1; }
@@ -69,9 +69,9 @@ void set_position(Head<T>& head, const PositionTerm& position, int64_t h) {
 
 /// The packed operands that the scores need.
 struct ScoreOperands {
-    float* q;             // (query rows, width), times 1/√D
+    float* q;             // (query rows, width)
     float* k_transposed;  // panels
-    float *u, *v_bias;    // (width), times 1/√D
+    float *u, *v_bias;    // (width)
     float *c, *e;         // (key rows), (distance rows)
     float* r_transposed;  // panels, reversed
 
@@ -94,21 +94,21 @@ Rows<T> reversed_distances(const Head<T>& head) {
     return {head.r.data + (s.keys() - 1) * head.r.stride, -head.r.stride, first, first + s.keys(), s.size};
 }
 
-/// u / √D and v / √D, padded with zeros to the width.
+/// u and v, padded with zeros to the width.
 template <class T>
 void pack_biases(const Head<T>& head, float* u, float* v_bias) {
     const HeadShape& s = head.shape;
     by_dtype(head.u.dtype, [&](auto element) {
         using Bias = decltype(element);
-        copy_rows(Rows<Bias>{head.u.template as<Bias>(), 0, 0, 1, s.size}, 1, s.scale(), u, s.width());
-        copy_rows(Rows<Bias>{head.v_bias.template as<Bias>(), 0, 0, 1, s.size}, 1, s.scale(), v_bias, s.width());
+        copy_rows(Rows<Bias>{head.u.template as<Bias>(), 0, 0, 1, s.size}, 1, 1.0f, u, s.width());
+        copy_rows(Rows<Bias>{head.v_bias.template as<Bias>(), 0, 0, 1, s.size}, 1, 1.0f, v_bias, s.width());
     });
 }
 
 template <class T>
 void pack(const Head<T>& head, const ScoreOperands& to) {
     const HeadShape& s = head.shape;
-    copy_rows(head.q, s.query_rows(), s.scale(), to.q, s.width());
+    copy_rows(head.q, s.query_rows(), 1.0f, to.q, s.width());
     transpose_into_panels(head.k, s.key_rows(), to.k_transposed, s.width());
     if (!s.relative()) return;
     pack_biases(head, to.u, to.v_bias);
@@ -128,8 +128,14 @@ struct StripTile {
         return causal < 0 ? 0 : causal < n ? causal : n;
     }
     int64_t visible() const { return visible(strip - 1); }
-    /// The reversed distances of row 0: key j + b is at R = band(0) + b. Row x is x further left.
+    /// The reversed distance of row 0 and key j. Key j + b is b further right, row x is x further left.
     int64_t reversed(int64_t last_distance) const { return last_distance - position + j; }
+    /// The reversed distances that the strip needs, and the one in column 0 of its band.
+    Range distances(const HeadShape& s) const {
+        const int64_t R = reversed(s.last_distance());
+        return {R - (s.rows_at_once - 1), std::min(R + n, s.last_distance() + 1)};
+    }
+    int64_t band_begin(const HeadShape& s) const { return round_down(distances(s).begin, simd::width); }
 };
 
 /// Columns of the band of one strip against `keys` keys, with the vectors' overhang.
@@ -143,37 +149,40 @@ inline void multiply_scores(const HeadShape& s, const ScoreOperands& o, int64_t 
     const int64_t panel = W * panel_columns;
     strip_product<false>({0, D}, q, {o.k_transposed + t.j / panel_columns * panel, panel_columns, panel}, {0, t.visible()}, scores,
                          score_row);
-    if (!s.relative() || t.visible() == 0) return;
-    const int64_t R = t.reversed(s.last_distance());
-    const int64_t begin = R - (strip - 1), end = std::min(R + t.n, s.last_distance() + 1);
-    strip_product<false>({0, D}, q, {o.r_transposed, panel_columns, panel}, {begin, end}, band - round_down(begin, simd::width), band_row);
+    if (!s.relative()) return;
+    strip_product<false>({0, D}, q, {o.r_transposed, panel_columns, panel}, t.distances(s), band - t.band_begin(s), band_row);
 }
 
-/// S_ij for one query and the keys j + b …, sixteen at a time. Lanes of keys that the query does not see hold anything.
+/// S_ij for one query and the keys j + b …, sixteen at a time, from its products with keys and distances. Lanes of keys that the
+/// query does not see hold anything.
 template <AttentionPosition kind>
 struct ScoreRow {
-    const float *scores, *c, *e, *band;
-    float slope;
+    const float *products, *band;  // q_i·k_j at column b and, relative, q_i·r_d at column b
+    const float *c, *e;            // relative: c_j and e_d at element b
+    float scale, slope;
     float first_offset;  // j − i of the tile's first key
 
-    ScoreRow(const HeadShape& s, const ScoreOperands& o, const StripTile& t, int64_t x, float slope_, const float* scores_,
-             const float* band_)
-        : scores(scores_), slope(slope_), first_offset(float(t.j - t.position - x)) {
-        if constexpr (kind == AttentionPosition::relative) {
-            const int64_t R = t.reversed(s.last_distance());
-            c = o.c + t.j;
-            e = o.e + R - x;
-            band = band_ + (R - x) - round_down(R - (strip - 1), simd::width);
-        }
-    }
     CLOVER_INLINE f32x16 operator()(int64_t b) const {
         constexpr f32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-        f32x16 s = load(scores + b);
-        if constexpr (kind == AttentionPosition::alibi) s += slope * (lane + (first_offset + float(b)));
-        if constexpr (kind == AttentionPosition::relative) s += (load(c + b) + load(e + b)) + load(band + b);
-        return s;
+        if constexpr (kind == AttentionPosition::relative) return ((load(products + b) + load(band + b)) + (load(c + b) + load(e + b))) * scale;
+        if constexpr (kind == AttentionPosition::alibi) return load(products + b) * scale + slope * (lane + (first_offset + float(b)));
+        return load(products + b) * scale;
     }
 };
+
+/// The scores of row x of a strip whose products and band (from `band_begin(...)` on) are at `products` and `band`.
+template <AttentionPosition kind>
+ScoreRow<kind> score_row(const HeadShape& s, const float* c, const float* e, float slope, const StripTile& t, int64_t x,
+                         const float* products, const float* band) {
+    ScoreRow<kind> row{products, nullptr, nullptr, nullptr, s.scale(), slope, float(t.j - t.position - x)};
+    if constexpr (kind == AttentionPosition::relative) {
+        const int64_t R = t.reversed(s.last_distance()) - x;
+        row.c = c + t.j;
+        row.e = e + R;
+        row.band = band + R - t.band_begin(s);
+    }
+    return row;
+}
 
 /// e^x, and 0 below e^-44: beside the row's greatest term such a one is nothing in f32, but what ALiBi makes of far keys would be
 /// denormal numbers, which cost the processor over a hundred cycles each.
@@ -193,7 +202,10 @@ void by_position(AttentionPosition position, F&& f) {
 template <class T>
 void store_rows(const float* from, int64_t width, int64_t count, int64_t columns, float factor, T* to, int64_t to_row) {
     for (int64_t i = 0; i < count; i++)
-        simd::for_vectors(columns, [&](int64_t c, auto lanes) { store(to + i * to_row + c, load(from + i * width + c) * factor, lanes); });
+        simd::for_vectors(columns, [&](int64_t c, auto lanes) {
+            if (i + prefetch_distance < count) __builtin_prefetch(to + (i + prefetch_distance) * to_row + c, 1);
+            store(to + i * to_row + c, load(from + i * width + c) * factor, lanes);
+        });
 }
 
 /// Bytes of scratch memory that one head's forward needs.
