@@ -33,18 +33,18 @@ clover: $(BUILD)/clover
 	@cp -f $< $@
 
 $(BUILD)/clover: $(BUILD)/train.o $(OBJECTS)
-	$(CXX) $(LDFLAGS) $^ $(LDLIBS) -o $@
+	@echo '  link $@'; $(CXX) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
 $(BUILD)/tests/run: $(TEST_OBJECTS) $(OBJECTS)
-	$(CXX) $(LDFLAGS) $^ $(LDLIBS) -o $@
+	@echo '  link $@'; $(CXX) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
 $(BUILD)/%.o: %.cpp
 	@mkdir -p $(@D)
-	$(CXX) $(CXXFLAGS) -c $< -o $@
+	@echo '  compile $<'; $(CXX) $(CXXFLAGS) -c $< -o $@
 
 # train.cu holds no CUDA code of its own; without nvcc it is C++.
 $(BUILD)/train.o: train.cu
 	@mkdir -p $(@D)
-	$(CXX) $(CXXFLAGS) -x c++ -c $< -o $@
+	@echo '  compile $<'; $(CXX) $(CXXFLAGS) -x c++ -c $< -o $@
 
 -include $(OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BUILD)/train.d

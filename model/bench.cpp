@@ -15,6 +15,7 @@ TrainBench bench_train(const Config& config, const Device& device, int64_t steps
     reports.erase(reports.begin());
     std::sort(reports.begin(), reports.end(), [](const StepReport& a, const StepReport& b) { return a.seconds < b.seconds; });
     const StepReport& median = reports[reports.size() / 2];
+    const size_t peak_rss = peak_resident_bytes();  // before the second measurement takes its own memory
     Context after(device);
     const double peak = std::max(trainer.matmul_peak(), measure_matmul_peak(after, precision_of(config.recipe).activation, 5));
 
@@ -23,7 +24,7 @@ TrainBench bench_train(const Config& config, const Device& device, int64_t steps
     b.micro_batch = config.train.micro_batch, b.global_batch = config.train.global_batch, b.context = config.model.context, b.steps = steps;
     b.seconds = median.seconds, b.tokens_per_s = median.tokens_per_s, b.gflops = median.flops / median.seconds / 1e9;
     b.peak_gflops = peak / 1e9, b.utilisation = b.gflops / b.peak_gflops;
-    b.peak_rss_bytes = peak_resident_bytes(), b.planned_bytes = total_bytes(trainer.memory());
+    b.peak_rss_bytes = peak_rss, b.planned_bytes = total_bytes(trainer.memory());
     return b;
 }
 

@@ -31,17 +31,17 @@ struct BlockShared {
     const ModelConfig& config;
     const Parameters& parameters;
     int64_t batch, sequence;
-    Tensor slopes;     // alibi: (H) f32
-    Tensor sinusoids;  // relative: (T, C) R_d; sinusoidal: the same table, added to the embedding
-    Tensor branch;     // (N, C) what the block adds to the stream last
+    Tensor slopes = {};     // alibi: (H) f32
+    Tensor sinusoids = {};  // relative: (T, C) R_d; sinusoidal: the same table, added to the embedding
+    Tensor branch = {};     // (N, C) what the block adds to the stream last
     // Backward only:
-    Tensor dstream;         // (N, C) gradient of the residual stream
-    Tensor dnorm;           // (N, C) gradient of a norm's output
-    Tensor dattention;      // (N, I)
-    Tensor dqkv;            // (N, 3·I)
-    Tensor dffn;            // (N, F)
-    Tensor drelative;       // (T, I) f32
-    Tensor drelative_cast;  // (T, I) activation dtype
+    Tensor dstream = {};         // (N, C) gradient of the residual stream
+    Tensor dnorm = {};           // (N, C) gradient of a norm's output
+    Tensor dattention = {};      // (N, I)
+    Tensor dqkv = {};            // (N, 3·I)
+    Tensor dffn = {};            // (N, F)
+    Tensor drelative = {};       // (T, I) f32
+    Tensor drelative_cast = {};  // (T, I) activation dtype
 };
 
 /// `delta` is absent for the first block, whose activations' `input` already holds x. With a cache the T new tokens follow
