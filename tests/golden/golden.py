@@ -31,20 +31,23 @@ def initial_value(name, shape, generator, std):
     return value.float().double()
 
 
-def make_batch(batch, length, vocab, generator, untrained):
-    """ids (B, T) and the next token as target: each sequence counts up by its own stride, with one token in four drawn anew.
-    `untrained` positions get the target -1."""
-    tokens = torch.empty(batch, length + 1, dtype=torch.int64)
+def make_tokens(batch, length, vocab, generator):
+    """(B, length) tokens: each sequence counts up by its own stride, with one token in four drawn anew."""
+    tokens = torch.empty(batch, length, dtype=torch.int64)
     tokens[:, 0] = torch.randint(vocab, (batch,), generator=generator)
     stride = torch.randint(1, 4, (batch,), generator=generator)
-    for t in range(1, length + 1):
+    for t in range(1, length):
         fresh = torch.randint(vocab, (batch,), generator=generator)
         keep = torch.rand(batch, generator=generator) < 0.75
         tokens[:, t] = torch.where(keep, (tokens[:, t - 1] + stride) % vocab, fresh)
-    ids, targets = tokens[:, :-1].clone(), tokens[:, 1:].clone()
-    places = torch.randperm(batch * length, generator=generator)[:untrained]
-    targets.view(-1)[places] = -1
-    return ids, targets
+    return tokens
+
+
+def with_untrained(targets, count, generator):
+    """The targets with `count` of them replaced by -1: not trained."""
+    targets = targets.clone()
+    targets.view(-1)[torch.randperm(targets.numel(), generator=generator)[:count]] = -1
+    return targets
 
 
 def mean_loss(logits, targets):
@@ -64,8 +67,8 @@ def gradients(parameters, logits_of, ids, targets):
     return logits.detach(), loss.detach(), grads, norm
 
 
-def train(parameters, logits_of, batches, optimizer_settings):
-    """One step per batch at a constant learning rate: the gradient times min(1, clip / (norm + 1e-6)), then AdamW, which decays
+def train(parameters, logits_of, step_tokens, optimizer_settings):
+    """One step per batch of (B, T + 1) tokens at a constant learning rate: the gradient times min(1, clip / (norm + 1e-6)), then AdamW, which decays
     matrices alone (not biases, not norms, not the u and v of relative attention); decay 0 is Adam. Changes the parameters in place;
     returns the losses and the gradient norms before clipping."""
     s = optimizer_settings
@@ -74,9 +77,9 @@ def train(parameters, logits_of, batches, optimizer_settings):
     groups = [{"params": decayed, "weight_decay": s["weight_decay"]}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=s["lr"], betas=(s["beta1"], s["beta2"]), eps=s["eps"], foreach=False)
     losses, norms = [], []
-    for ids, targets in batches:
+    for tokens in step_tokens:
         optimizer.zero_grad()
-        loss = mean_loss(logits_of(ids), targets)
+        loss = mean_loss(logits_of(tokens[:, :-1]), tokens[:, 1:])
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(list(parameters.values()), s["clip"], foreach=False)
         optimizer.step()
@@ -85,18 +88,18 @@ def train(parameters, logits_of, batches, optimizer_settings):
     return losses, norms
 
 
-def reference(parameters, logits_of, vocab, generator, batch, length, optimizer_settings):
-    """Every tensor of a golden file. `parameters` end as after the ten steps."""
-    ids, targets = make_batch(batch, length, vocab, generator, untrained=2)
-    batches = [make_batch(batch, length, vocab, generator, untrained=i % 2) for i in range(STEPS)]
+def reference(parameters, logits_of, config, generator, batch, length, optimizer_settings):
+    """Every tensor of a golden file. `parameters` end as after the ten steps, whose sequences have the length of the context."""
+    tokens = make_tokens(batch, length + 1, config["vocab"], generator)
+    ids, targets = tokens[:, :-1], with_untrained(tokens[:, 1:], 2, generator)
+    step_tokens = torch.stack([make_tokens(batch, config["context"] + 1, config["vocab"], generator) for _ in range(STEPS)])
 
     tensors = {"param/" + name: p.detach().clone() for name, p in parameters.items()}
     logits, loss, grads, norm = gradients(parameters, logits_of, ids, targets)
-    losses, norms = train(parameters, logits_of, batches, optimizer_settings)
+    losses, norms = train(parameters, logits_of, step_tokens, optimizer_settings)
     tensors |= {"ids": ids, "targets": targets, "logits": logits, "loss": loss.reshape(1), "grad_norm": norm.reshape(1)}
     tensors |= {"grad/" + name: g for name, g in grads.items()}
-    tensors |= {"step_ids": torch.stack([b[0] for b in batches]), "step_targets": torch.stack([b[1] for b in batches])}
-    tensors |= {"step_losses": torch.tensor(losses, dtype=torch.float64),
+    tensors |= {"step_tokens": step_tokens, "step_losses": torch.tensor(losses, dtype=torch.float64),
                 "step_grad_norms": torch.tensor(norms, dtype=torch.float64)}
     return tensors | {"final/" + name: p.detach().clone() for name, p in parameters.items()}
 
@@ -104,8 +107,7 @@ def reference(parameters, logits_of, vocab, generator, batch, length, optimizer_
 def print_float32_error(make_logits_of, tensors, optimizer_settings):
     """The same ten steps in float32: how far rounding alone carries a correct float32 program from the reference."""
     parameters = {n[6:]: t.float().requires_grad_() for n, t in tensors.items() if n.startswith("param/")}
-    batches = list(zip(tensors["step_ids"].long(), tensors["step_targets"].long()))
-    losses, _ = train(parameters, make_logits_of(parameters), batches, optimizer_settings)
+    losses, _ = train(parameters, make_logits_of(parameters), tensors["step_tokens"], optimizer_settings)
     loss_error = max(abs(a - b) / b for a, b in zip(losses, tensors["step_losses"].tolist()))
     errors = {n: normalised_error(p.detach().double(), tensors["final/" + n]) for n, p in parameters.items()}
     worst = sorted(errors, key=errors.get, reverse=True)[:5]

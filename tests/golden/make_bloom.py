@@ -131,7 +131,7 @@ def make(name, config, seed, std, batch, length, with_final, prompt=None):
             assert gap > 1e-3, gap
             print(f"greedy: {prompt} -> {continuation.tolist()}, least lead {gap:.4f}")
             generation = {"prompt": torch.tensor(prompt), "greedy": continuation}
-        tensors = golden.reference(parameters, lambda ids: model(ids).logits, config["vocab"], generator, batch, length, optimizer)
+        tensors = golden.reference(parameters, lambda ids: model(ids).logits, config, generator, batch, length, optimizer)
     versions = golden.versions() | {"transformers": transformers.__version__}
     golden.write(name, tensors | generation, golden.config_toml(config, optimizer, batch), versions, with_final)
     with torch.no_grad():

@@ -156,8 +156,8 @@ def make(name, config, seed, std, batch, length, optimizer, with_final):
     optimizer = golden.OPTIMIZER | optimizer
     parameters = {n: golden.initial_value(n, shape, generator, std).requires_grad_()
                   for n, shape in parameter_shapes(config).items()}
-    tensors = golden.reference(parameters, lambda ids: logits_of(parameters, config, ids), config["vocab"], generator, batch,
-                               length, optimizer)
+    tensors = golden.reference(parameters, lambda ids: logits_of(parameters, config, ids), config, generator, batch, length,
+                               optimizer)
     golden.write(name, tensors, golden.config_toml(config, optimizer, batch), golden.versions(), with_final)
     check_gradients({n: tensors["param/" + n] for n in parameters}, config, tensors)
     golden.print_float32_error(lambda p: lambda ids: logits_of(p, config, ids), tensors, optimizer)
