@@ -120,7 +120,7 @@ constexpr int64_t most_steps = (int64_t{1} << 31) - 1, most_samples = int64_t{1}
 
 std::vector<Key> make_keys() {
     return {
-        {"model", "family", Word{AT(model.family), families()}, derived("the preset's; required without one"), "whose architecture and training defaults", "architecture arch type"},
+        {"model", "family", Word{AT(model.family), families()}, derived("the preset's, required without one"), "whose architecture and training defaults", "architecture arch type"},
         {"model", "preset", Word{AT(model.preset), presets_or_none()}, fixed("''"), "a published size: its shape and training settings", "size name"},
         {"model", "layers", Integer{AT(model.layers), 1, 1 << 14}, required("the preset's"), "transformer blocks", "n_layer n_layers num_layers num_hidden_layers depth"},
         {"model", "hidden", Integer{AT(model.hidden), 1, 1 << 20}, required("the preset's"), "width of the residual stream", "d_model n_embd hidden_size dim width"},

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -230,6 +231,80 @@ TEST_CASE("a full disk: saving fails with path and reason, the old checkpoint st
     CHECK(message == "cannot write " + c + "/.tmp_step_00000002/model.safetensors: File too large");
     CHECK(everything_in(c) == std::vector<std::string>{"step_00000001"});
     CHECK(newest(c) == "step_00000001");
+}
+
+/// Runs `save` in a child that is killed on entering its n-th system call. True if it was killed, false if it ended before.
+template <class Save>
+bool killed_at_call(int64_t n, Save save) {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(2);
+        ::raise(SIGSTOP);
+        try {
+            save();
+        } catch (...) {
+            _exit(1);
+        }
+        _exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    // Each call stops twice, at its entry and at its end.
+    for (int64_t stops = 0; WIFSTOPPED(status) && stops < 2 * n - 1; stops++) {
+        ::ptrace(PTRACE_SYSCALL, child, nullptr, nullptr);
+        ::waitpid(child, &status, 0);
+    }
+    if (!WIFSTOPPED(status)) {
+        CHECK(WIFEXITED(status));
+        CHECK(WEXITSTATUS(status) == 0);
+        return false;
+    }
+    ::kill(child, SIGKILL);
+    ::waitpid(child, &status, 0);
+    return true;
+}
+
+/// The debugger's system call may be forbidden, as in some containers.
+bool can_trace() {
+    const pid_t child = ::fork();
+    if (child == 0) _exit(::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) == 0 ? 0 : 1);
+    int status = 1;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST_CASE("killed at each system call of saving, the checkpoint before or the new one is there, whole (A16)") {
+    if (!can_trace()) {
+        MESSAGE("skipped: ptrace is not allowed here");
+        return;
+    }
+    const TemporaryFolder out;
+    const std::string before = out / "before", c = out / "c";
+    save(before, 1, 0, 1000);
+    for (const int64_t step : {1, 2}) {  // 1 replaces the only checkpoint, 2 removes it after
+        int64_t killed = 0, new_ones = 0;
+        for (bool more = true; more; killed += more) {
+            fs::remove_all(c);
+            fs::copy(before, c, fs::copy_options::recursive);
+            more = killed_at_call(killed + 1, [&] { save(c, step, 1, 2000); });
+            std::vector<std::string> warnings;
+            const std::string folder = newest_checkpoint(c, warnings);
+            const SafetensorsFile tensors(folder + "/model.safetensors");
+            const bool is_new = tensors.at("t").end == 2000;
+            CHECK(warnings.empty());
+            CHECK(tensors.at("t").end == (is_new ? 2000 : 1000));
+            CHECK(tensors.metadata().at("step") == std::to_string(is_new ? step : 1));
+            CHECK(is_new >= (new_ones > 0));
+            new_ones += is_new;
+        }
+        // Some kills came before and some after the moment of the new name.
+        CHECK(killed > 30);
+        CHECK(new_ones > 1);
+        CHECK(new_ones < killed);
+        save(c, 3, 0);
+        CHECK(everything_in(c) == std::vector<std::string>{step == 1 ? "step_00000001" : "step_00000002", "step_00000003"});
+    }
 }
 
 /// Saves steps without end from `first` on; every other step is saved twice. Writes one byte to `ready` after the first.
