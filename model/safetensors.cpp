@@ -157,9 +157,10 @@ private:
     }
 
     bool unexpected(const std::string& what) const {
-        if (depth_ < 2) throw InputError(text(path_, ": the header must be {\"name\": {...}, ...}, but has ", what, " at ", shown(field_)));
-        if (in_metadata_) throw InputError(text(path_, ": ", metadata_name, " must map strings to strings, but has ", what, " at ", shown(field_)));
-        throw InputError(text(here(), ": ", field_, field_ == "dtype" ? " must be a string, not " : " must be a list of integers of at least 0, not ", what));
+        require(depth_ >= 2, path_, ": the header must be {\"name\": {...}, ...}, but has ", what, " at ", shown(field_));
+        require(!in_metadata_, path_, ": ", metadata_name, " must map strings to strings, but has ", what, " at ", shown(field_));
+        throw InputError(text(here(), ": ", field_, " must be ", field_ == "dtype" ? "a string" : "a list of integers of at least 0",
+                              ", not ", what));
     }
 };
 
@@ -187,7 +188,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(p
     uint64_t length = 0;
     for (int i = 7; i >= 0; i--) length = length << 8 | file_.data()[i];
     require(length <= longest_header && length <= file_.size() - 8, path, ": the header's length is given as ", length, " bytes, but ",
-            length > longest_header ? "at most 100000000 are allowed" : "the file is too short for it", "; not a safetensors file, or cut short");
+            length > longest_header ? "at most 100000000 are allowed" : "the file is too short for it",
+            "; not a safetensors file, or cut short");
     const char* header = reinterpret_cast<const char*>(file_.data() + 8);
     require(length >= 2 && header[0] == '{', path, ": the header must begin with '{'; not a safetensors file");
     HeaderReader reader(path, entries_, metadata_);
@@ -232,7 +234,8 @@ uint64_t lay_out(const std::string& path, std::vector<SafetensorsEntry>& entries
 }
 
 /// The header's JSON, padded with spaces so that the data begin at a multiple of 8.
-std::string header_text(const std::string& path, const std::vector<SafetensorsEntry>& entries, const std::map<std::string, std::string>& metadata) {
+std::string header_text(const std::string& path, const std::vector<SafetensorsEntry>& entries,
+                        const std::map<std::string, std::string>& metadata) {
     nlohmann::ordered_json header = nlohmann::ordered_json::object();
     if (!metadata.empty()) header[metadata_name] = metadata;
     // push_back, not [name]: an ordered_json looks names up one by one, and lay_out has seen that they differ.

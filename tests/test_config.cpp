@@ -181,6 +181,29 @@ TEST_CASE("every key of the reference, when changed, changes the resolved printo
     }
 }
 
+TEST_CASE("the spelling of every enumerator") {
+    CHECK(to_string(NormKind::layernorm) == "layernorm");
+    CHECK(to_string(NormKind::rmsnorm) == "rmsnorm");
+    CHECK(to_string(Position::alibi) == "alibi");
+    CHECK(to_string(Position::relative) == "relative");
+    CHECK(to_string(Position::learned) == "learned");
+    CHECK(to_string(Position::sinusoidal) == "sinusoidal");
+    CHECK(to_string(Bias::all) == "all");
+    CHECK(to_string(Bias::output) == "output");
+    CHECK(to_string(Bias::none) == "none");
+    CHECK(to_string(Init::normal) == "normal");
+    CHECK(to_string(Init::xavier) == "xavier");
+    CHECK(to_string(Init::fan_in) == "fan_in");
+    CHECK(to_string(Recipe::fp32) == "fp32");
+    CHECK(to_string(Recipe::mixed) == "mixed");
+    CHECK(to_string(Recipe::bf16_master) == "bf16-master");
+    CHECK(to_string(Schedule::cosine_samples) == "cosine-samples");
+    CHECK(to_string(Schedule::cosine_steps) == "cosine-steps");
+    CHECK(to_string(Schedule::constant) == "constant");
+    CHECK(to_string(OptimizerName::adamw) == "adamw");
+    CHECK(to_string(OptimizerName::adam) == "adam");
+}
+
 TEST_CASE("unknown, misspelt and misplaced keys") {
     CHECK(refusal(small + "learning_rte = 1\n") == "run.toml:10: unknown key optimizer.learning_rte; did you mean optimizer.lr?");
     CHECK(refusal("[train]\nlearning_rte = 1\n") == "run.toml:2: unknown key train.learning_rte; did you mean optimizer.lr?");
