@@ -77,8 +77,9 @@ void forward(Context& ctx, const AttentionForward& a) {
         const size_t bytes = forward_scratch_bytes(shape_of(n, a.position));
         for_heads(ctx, n.B * n.H, bytes, n.T * n.T * n.D, [&](int64_t unit, void* scratch) {
             const int64_t b = unit / n.H, h = unit % n.H;
-            forward_head(head_of<T>(a.qkv, a.position, n, b, h), scratch, static_cast<T*>(a.out.data) + b * n.T * n.H * n.D + h * n.D,
-                         n.H * n.D, static_cast<float*>(a.lse.data) + unit * n.T);
+            const HeadOutput<T> to{static_cast<T*>(a.out.data) + b * n.T * n.H * n.D + h * n.D, n.H * n.D,
+                                   static_cast<float*>(a.lse.data) + unit * n.T};
+            forward_head(head_of<T>(a.qkv, a.position, n, b, h), scratch, to);
         });
     });
 }

@@ -17,20 +17,20 @@ constexpr int64_t margin = simd::width;
 
 struct BackwardScratch {
     ScoreOperands score;
-    int64_t tile_row, skew_row, band_row;
+    int64_t tile_row, skewed_row, band_row;
     float *k, *dout, *v_transposed;  // (key rows, width), (query rows, width), panels
     float* row_dot;                  // (T): D_i = dO_i·O_i
     float *dq, *dk, *dv;             // (rows, width)
     float *p, *g;                    // (query_tile, tile_row)
     float *key_sums, *distance_sums;  // relative: Σ_i G_ij per key, Σ_i G_i,i−d per reversed distance
     float *r, *dr;                    // relative: (distance rows, width), reversed
-    float *skewed, *band;             // relative: (query_tile, skew_row), (8, band_row)
+    float *skewed, *band;             // relative: (query_tile, skewed_row), (8, band_row)
 
     BackwardScratch(const HeadShape& s, Carver& take) : score(s, take) {
         const int64_t keys = round_up(std::min(s.keys(), key_tile), panel_columns), W = s.width();
         const int64_t relative = s.relative() ? 1 : 0;
         tile_row = keys + simd::width;
-        skew_row = keys + query_tile + 3 * margin;
+        skewed_row = keys + query_tile + 3 * margin;
         band_row = band_columns(keys);
         k = take(s.key_rows() * W);
         dout = take(s.query_rows() * W);
@@ -45,7 +45,7 @@ struct BackwardScratch {
         distance_sums = take(relative * s.distance_rows());
         r = take(relative * s.distance_rows() * W);
         dr = take(relative * s.distance_rows() * W);
-        skewed = take(relative * query_tile * skew_row);
+        skewed = take(relative * query_tile * skewed_row);
         band = take(relative * strip * band_row);
     }
 };
@@ -95,20 +95,11 @@ struct Tile {
     }
 };
 
-/// Scores and dO·v of one query to P and G; `skewed`, unless null, is where the row's first key goes in the un-skewed tile.
-template <AttentionPosition kind>
-void gradient_row(const ScoreRow<kind>& score, int64_t visible, float lse, float row_dot, float* p, float* g, float* skewed) {
-    if constexpr (kind == AttentionPosition::relative) {
-        store(skewed - margin, f32x16{});
-        store(skewed + round_up(visible, simd::width), f32x16{});
-    }
-    simd::for_vectors(visible, [&](int64_t b, auto lanes) {
-        const f32x16 probability = simd::keep(exponential(score(b) - lse), lanes);
-        const f32x16 gradient = simd::keep(probability * ((load(g + b) - row_dot) * score.scale), lanes);
-        store(p + b, probability);
-        store(g + b, gradient);
-        if constexpr (kind == AttentionPosition::relative) store(skewed + b, gradient);
-    });
+/// A row of G to where its first key goes in the un-skewed tile, zeros beside it.
+void skew_row(const float* g, int64_t visible, float* skewed) {
+    store(skewed - margin, f32x16{});
+    for (int64_t b = 0; b < visible; b += simd::width) store(skewed + b, load(g + b));
+    store(skewed + round_up(visible, simd::width), f32x16{});
 }
 
 /// P, G (and Gs) of one strip of queries, and its dQ.
@@ -120,15 +111,16 @@ void backward_queries(const HeadShape& s, const BackwardScratch& f, float slope,
     multiply_scores(s, f.score, i, t, p, f.tile_row, f.band, f.band_row);
     strip_product<false>({0, D}, {f.dout + i * W, W, 1}, {f.v_transposed + t.j / panel_columns * panel, panel_columns, panel},
                          {0, t.visible()}, g, f.tile_row);
-    float* skewed = nullptr;
     for (int64_t x = 0; x < std::min(strip, tile.rows - a); x++) {
-        if constexpr (kind == AttentionPosition::relative) skewed = f.skewed + (a + x) * f.skew_row + margin + tile.padded_rows() - 1 - a - x;
-        const auto score = score_row<kind>(s, f.score.c, f.score.e, slope, t, x, p + x * f.tile_row, f.band + x * f.band_row);
-        gradient_row(score, t.visible(x), lse[i + x], f.row_dot[i + x], p + x * f.tile_row, g + x * f.tile_row, skewed);
+        float *p_row = p + x * f.tile_row, *g_row = g + x * f.tile_row;
+        const auto score = score_row<kind>(s, f.score.c, f.score.e, slope, t, x, p_row, f.band + x * f.band_row);
+        gradient_row(score, t.visible(x), lse[i + x], f.row_dot[i + x], g_row, p_row, g_row);
+        if constexpr (kind == AttentionPosition::relative)
+            skew_row(g_row, t.visible(x), f.skewed + (a + x) * f.skewed_row + margin + tile.padded_rows() - 1 - a - x);
     }
     strip_product<true>({0, t.visible()}, {g, f.tile_row, 1}, {f.k + t.j * W, W, panel_columns}, {0, W}, f.dq + i * W, W);
     if constexpr (kind == AttentionPosition::relative)
-        strip_product<true>(tile.distances_of_rows(a), {f.skewed + a * f.skew_row + margin, f.skew_row, 1},
+        strip_product<true>(tile.distances_of_rows(a), {f.skewed + a * f.skewed_row + margin, f.skewed_row, 1},
                             {f.r + tile.first_distance(s) * W, W, panel_columns}, {0, W}, f.dq + i * W, W);
 }
 
@@ -144,11 +136,11 @@ void backward_keys(const HeadShape& s, const BackwardScratch& f, const Tile& til
     if (!s.relative()) return;
     const int64_t first = tile.first_distance(s);
     for (int64_t d = 0; d < tile.distances(); d += strip)
-        strip_product<true>(tile.rows_of_distances(d, strip), {f.skewed + margin + d, 1, f.skew_row}, q, {0, W}, f.dr + (first + d) * W, W);
+        strip_product<true>(tile.rows_of_distances(d, strip), {f.skewed + margin + d, 1, f.skewed_row}, q, {0, W}, f.dr + (first + d) * W, W);
     for (int64_t b = 0; b < keys; b += simd::width)
         add_column_sums(f.g + b, f.tile_row, tile.rows_of_keys(b), f.key_sums + tile.j + b);
     for (int64_t d = 0; d < tile.distances(); d += simd::width)
-        add_column_sums(f.skewed + margin + d, f.skew_row, tile.rows_of_distances(d, simd::width), f.distance_sums + first + d);
+        add_column_sums(f.skewed + margin + d, f.skewed_row, tile.rows_of_distances(d, simd::width), f.distance_sums + first + d);
 }
 
 template <AttentionPosition kind>

@@ -152,7 +152,7 @@ void decode(Context& ctx, const AttentionDecode& a) {
             const Head<T> head = append<T>(a, n, b, h);
             T* out = static_cast<T*>(a.out.data) + b * n.Q * n.H * n.D + h * n.D;
             if (n.Q >= prompt)
-                forward_head(head, scratch, out, n.H * n.D, nullptr);
+                forward_head(head, scratch, HeadOutput<T>{out, n.H * n.D, nullptr});
             else
                 decode_tokens(head, scratch, n.capacity, out, n.H * n.D);
         });

@@ -27,33 +27,6 @@ struct ForwardScratch {
           band(take(s.relative() ? strip * band_row : 0)) {}
 };
 
-/// Scores to P = exp(S − m) for one query; m and the sum move on. Returns what the older sums must be scaled by.
-template <AttentionPosition kind>
-float softmax_row(const ScoreRow<kind>& score, int64_t visible, float* p, float& maximum, float& sum) {
-    if (visible == 0) return 1;
-    f32x16 greatest = simd::splat(maximum);
-    simd::for_vectors(visible, [&](int64_t b, auto lanes) {
-        const f32x16 s = score(b);
-        store(p + b, s);
-        greatest = simd::max(greatest, simd::keep(s, lanes, -INFINITY));
-    });
-    const float m = simd::max(greatest);
-    f32x16 total{};
-    simd::for_vectors(visible, [&](int64_t b, auto lanes) {
-        const f32x16 e = simd::keep(exponential(load(p + b) - m), lanes);
-        store(p + b, e);
-        total += e;
-    });
-    const float older = maximum == -INFINITY ? 0.0f : std::exp(maximum - m);
-    maximum = m;
-    sum = sum * older + simd::sum(total);
-    return older;
-}
-
-void scale_row(float* row, int64_t width, float factor) {
-    for (int64_t c = 0; c < width; c += simd::width) store(row + c, load(row + c) * factor);
-}
-
 template <AttentionPosition kind>
 void forward_strip(const HeadShape& s, const ForwardScratch& f, float slope, int64_t i, const StripTile& t) {
     const int64_t W = s.width();
@@ -62,7 +35,7 @@ void forward_strip(const HeadShape& s, const ForwardScratch& f, float slope, int
         const int64_t visible = t.visible(x);
         float* p = f.scores + x * f.score_row;
         const auto score = score_row<kind>(s, f.score.c, f.score.e, slope, t, x, p, f.band + x * f.band_row);
-        const float older = softmax_row(score, visible, p, f.maximum[i + x], f.sum[i + x]);
+        const float older = softmax_row(score, visible, p, p, f.maximum[i + x], f.sum[i + x]);
         // The strip's last row may see up to seven keys more.
         for (int64_t b = round_up(visible, simd::width); b < t.visible(); b += simd::width) store(p + b, f32x16{});
         if (t.j > 0 && older != 1) scale_row(f.out + (i + x) * W, W, older);
@@ -91,7 +64,7 @@ size_t forward_scratch_bytes(const HeadShape& shape) {
 }
 
 template <class T>
-void forward_head(const Head<T>& head, void* scratch, T* out, int64_t out_stride, float* lse) {
+void forward_head(const Head<T>& head, void* scratch, const HeadOutput<T>& to) {
     const HeadShape& s = head.shape;
     Carver take{static_cast<char*>(scratch)};
     const ForwardScratch f(s, take);
@@ -100,12 +73,9 @@ void forward_head(const Head<T>& head, void* scratch, T* out, int64_t out_stride
     std::fill_n(f.maximum, s.query_rows(), -INFINITY);
     std::fill_n(f.sum, s.query_rows(), 0.0f);
     by_position(s.position, [&](auto kind) { forward_tiles<kind()>(s, f, head.slope); });
-    for (int64_t i = 0; i < s.queries; i++) {
-        store_rows(f.out + i * s.width(), s.width(), 1, s.size, 1 / f.sum[i], out + i * out_stride, out_stride);
-        if (lse) lse[i] = f.maximum[i] + std::log(f.sum[i]);
-    }
+    store_output(s, f.out, s.width(), f.maximum, f.sum, to);
 }
-template void forward_head(const Head<float>&, void*, float*, int64_t, float*);
-template void forward_head(const Head<bf16>&, void*, bf16*, int64_t, float*);
+template void forward_head(const Head<float>&, void*, const HeadOutput<float>&);
+template void forward_head(const Head<bf16>&, void*, const HeadOutput<bf16>&);
 
 }  // namespace clover::attention

@@ -188,6 +188,55 @@ ScoreRow<kind> score_row(const HeadShape& s, const float* c, const float* e, flo
 /// denormal numbers, which cost the processor over a hundred cycles each.
 CLOVER_INLINE f32x16 exponential(f32x16 x) { return simd::select(x < -44.0f, f32x16{}, simd::exp(x)); }
 
+/// Stores an operand of the next product.
+CLOVER_INLINE void store_operand(float* p, f32x16 x) { store(p, x); }
+CLOVER_INLINE void store_operand(bf16* p, f32x16 x) {
+#if defined(__AVX512BF16__)
+    const __m256bh rounded = _mm512_cvtneps_pbh((__m512)x);
+    std::memcpy(p, &rounded, sizeof rounded);
+#else
+    store(p, x);
+#endif
+}
+
+/// P = exp(S − m) of one query, by way of `scores`, which may be p; m and the sum move on. Returns what the older sums must be scaled by.
+template <AttentionPosition kind, class P>
+float softmax_row(const ScoreRow<kind>& score, int64_t visible, float* scores, P* p, float& maximum, float& sum) {
+    if (visible == 0) return 1;
+    f32x16 greatest = simd::splat(maximum);
+    simd::for_vectors(visible, [&](int64_t b, auto lanes) {
+        const f32x16 s = score(b);
+        store(scores + b, s);
+        greatest = simd::max(greatest, simd::keep(s, lanes, -INFINITY));
+    });
+    const float m = simd::max(greatest);
+    f32x16 total{};
+    simd::for_vectors(visible, [&](int64_t b, auto lanes) {
+        const f32x16 e = simd::keep(exponential(load(scores + b) - m), lanes);
+        store_operand(p + b, e);
+        total += e;
+    });
+    const float older = maximum == -INFINITY ? 0.0f : std::exp(maximum - m);
+    maximum = m;
+    sum = sum * older + simd::sum(total);
+    return older;
+}
+
+inline void scale_row(float* row, int64_t width, float factor) {
+    for (int64_t c = 0; c < width; c += simd::width) store(row + c, load(row + c) * factor);
+}
+
+/// P and G = P (dO·v − D) / √D of one query from its scores and dO·v, which may be where P and G go.
+template <AttentionPosition kind, class P>
+void gradient_row(const ScoreRow<kind>& score, int64_t visible, float lse, float row_dot, const float* dp, P* p, P* g) {
+    simd::for_vectors(visible, [&](int64_t b, auto lanes) {
+        const f32x16 probability = simd::keep(exponential(score(b) - lse), lanes);
+        const f32x16 gradient = simd::keep(probability * ((load(dp + b) - row_dot) * score.scale), lanes);
+        store_operand(p + b, probability);
+        store_operand(g + b, gradient);
+    });
+}
+
 /// Calls f with the position as a type: the inner loops know it.
 template <class F>
 void by_position(AttentionPosition position, F&& f) {
@@ -208,11 +257,26 @@ void store_rows(const float* from, int64_t width, int64_t count, int64_t columns
         });
 }
 
-/// Bytes of scratch memory that one head's forward needs.
-size_t forward_scratch_bytes(const HeadShape&);
-/// out (T, stride) and, unless null, lse (T).
+/// Where the forward of a head goes.
 template <class T>
-void forward_head(const Head<T>&, void* scratch, T* out, int64_t out_stride, float* lse);
+struct HeadOutput {
+    T* out;  // (T, D), the rows `stride` apart
+    int64_t stride;
+    float* lse;  // (T), or null
+};
+
+size_t forward_scratch_bytes(const HeadShape&);
+template <class T>
+void forward_head(const Head<T>&, void* scratch, const HeadOutput<T>&);
+
+/// Divides the sums of the forward, rows of `width`, by those of P and stores them, and lse.
+template <class T>
+void store_output(const HeadShape& s, const float* sums, int64_t width, const float* maximum, const float* sum, const HeadOutput<T>& to) {
+    for (int64_t i = 0; i < s.queries; i++) {
+        store_rows(sums + i * width, width, 1, s.size, 1 / sum[i], to.out + i * to.stride, to.stride);
+        if (to.lse) to.lse[i] = maximum[i] + std::log(sum[i]);
+    }
+}
 
 /// Checks the position's tensors; relative: `distances` is how many rows r must have.
 inline void check_position(const PositionTerm& p, Dtype activation, int64_t H, int64_t D, int64_t distances) {
