@@ -219,29 +219,27 @@ TEST_SUITE("golden") {
             check_gradients(golden, tiny);
         }
     }
-    TEST_CASE("ten steps of the trainer, of one micro-batch and of one per sequence") {
+    TEST_CASE("ten steps of the trainer, one micro-batch per sequence") {
         for (const char* name : files) {
+            INFO(name);
             const Golden golden(name);
-            for (const int64_t micro_batch : {golden.batch, int64_t{1}}) {
-                INFO(name, ", micro-batches of ", micro_batch);
-                Config config = golden.config;
-                config.train.micro_batch = micro_batch;
-                Trainer trainer(config, find_device("cpu"), step_data(golden));
-                golden.fill(trainer.parameters());
-                const std::vector<double> losses = golden.values("step_losses"), norms = golden.values("step_grad_norms");
-                for (size_t i = 0; i < losses.size(); i++) {
-                    INFO("step ", i + 1);
-                    const StepReport report = trainer.step();
-                    CHECK(normalised_error({report.loss}, {losses[i]}) <= tolerance);
-                    CHECK(normalised_error({report.grad_norm}, {norms[i]}) <= tolerance);
-                }
-                for (const Parameter& p : trainer.table().all()) {
-                    if (!golden.file.find("final/" + p.name)) continue;
-                    INFO(p.name, " after ten steps");
-                    const auto kept = [&](const std::vector<double>& v) { return without_key_bias(v, p, golden.config.model); };
-                    const std::vector<double> ours = values_of(Parameters::slice(trainer.parameters().master, p));
-                    CHECK(normalised_error(kept(ours), kept(golden.values("final/" + p.name))) <= tolerance);
-                }
+            Config config = golden.config;
+            config.train.micro_batch = 1;
+            Trainer trainer(config, find_device("cpu"), step_data(golden));
+            golden.fill(trainer.parameters());
+            const std::vector<double> losses = golden.values("step_losses"), norms = golden.values("step_grad_norms");
+            for (size_t i = 0; i < losses.size(); i++) {
+                INFO("step ", i + 1);
+                const StepReport report = trainer.step();
+                CHECK(normalised_error({report.loss}, {losses[i]}) <= tolerance);
+                CHECK(normalised_error({report.grad_norm}, {norms[i]}) <= tolerance);
+            }
+            for (const Parameter& p : trainer.table().all()) {
+                if (!golden.file.find("final/" + p.name)) continue;
+                INFO(p.name, " after ten steps");
+                const auto kept = [&](const std::vector<double>& v) { return without_key_bias(v, p, golden.config.model); };
+                const std::vector<double> ours = values_of(Parameters::slice(trainer.parameters().master, p));
+                CHECK(normalised_error(kept(ours), kept(golden.values("final/" + p.name))) <= tolerance);
             }
         }
     }
