@@ -100,10 +100,9 @@ Header read_header(const MappedFile& file, const std::string& path) {
     return header;
 }
 
-/// Offsets are the prefix sums of the lengths in bytes. Returns the number of tokens.
-int64_t check_sequences(const std::vector<int32_t>& lengths, const std::vector<int64_t>& offsets, const Header& header,
+/// Offsets are the prefix sums of the lengths in bytes, within .bin (so that the sum cannot overflow). Returns the number of tokens.
+int64_t check_sequences(const std::vector<int32_t>& lengths, const std::vector<int64_t>& offsets, const Header& header, size_t bin_bytes,
                         const std::string& path) {
-    // At most 2³¹ · 8 bytes are added for 12 bytes of .idx, so the sum stays below 2⁶³ for any file that exists.
     int64_t bytes = 0;
     for (size_t i = 0; i < lengths.size(); i++) {
         require(lengths[i] >= 0, path, ": byte ", header.lengths_at() + 4 * i, ": sequence ", i, " has length ", lengths[i],
@@ -111,6 +110,8 @@ int64_t check_sequences(const std::vector<int32_t>& lengths, const std::vector<i
         require(offsets[i] == bytes, path, ": byte ", header.offsets_at() + 8 * i, ": sequence ", i, " starts at byte ", offsets[i],
                 " of .bin, expected ", bytes, make_again);
         bytes += lengths[i] * header.item_size;
+        require(size_t(bytes) <= bin_bytes, path, ": byte ", header.lengths_at() + 4 * i, ": sequence ", i, " ends at byte ", bytes,
+                " of .bin, which has only ", bin_bytes, "; the two do not belong together", make_again);
     }
     return bytes / header.item_size;
 }
@@ -163,7 +164,7 @@ IndexedDataset::IndexedDataset(const std::string& prefix) : prefix_(prefix), bin
     lengths_ = array_at<int32_t>(idx.data() + header.lengths_at(), header.sequences);
     offsets_ = array_at<int64_t>(idx.data() + header.offsets_at(), header.sequences);
     documents_ = array_at<int64_t>(idx.data() + header.documents_at(), header.document_entries);
-    token_count_ = check_sequences(lengths_, offsets_, header, path);
+    token_count_ = check_sequences(lengths_, offsets_, header, bin_.size(), path);
     check_documents(documents_, header, path);
     require(uint64_t(token_count_) * uint64_t(item_size_) == bin_.size(), prefix, ".bin: ", bin_.size(), " bytes, but ", path, " describes ",
             token_count_, " tokens of ", item_size_, " bytes, ", token_count_ * item_size_, " in all; the two do not belong together",

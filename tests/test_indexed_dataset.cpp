@@ -118,11 +118,16 @@ TEST_SUITE("indexed dataset") {
         check(17, uint8_t(7), "bad.idx: byte 17: dtype code 7 is no integer type");
         check(17, uint8_t(0), "dtype code 0");
         check(17, uint8_t(4), "byte 58: sequence 1 starts at byte 6 of .bin, expected 12");
-        for (uint64_t n : {uint64_t{5}, uint64_t{1} << 62, ~uint64_t{0}, (~uint64_t{0}) / 12 + 1}) check(18, n, "bad.idx: ");
-        for (uint64_t d : {uint64_t{0}, uint64_t{3}, uint64_t{1} << 61, ~uint64_t{0}}) check(26, d, "bad.idx: ");
+        check(18, uint64_t(5), "bad.idx: 114 bytes, expected 126");
+        check(26, uint64_t(3), "bad.idx: 114 bytes, expected 106");
+        check(26, uint64_t(0), "byte 26: a document index of 0 entries");
+        // 12 · (4 + 2⁶²) and 8 · (4 + 2⁶¹) are the right sizes modulo 2⁶⁴.
+        for (uint64_t n : {uint64_t{7}, 4 + (uint64_t{1} << 62), ~uint64_t{0}}) check(18, n, "byte 18: ");
+        for (uint64_t d : {uint64_t{11}, 4 + (uint64_t{1} << 61), ~uint64_t{0}}) check(26, d, "byte 26: a document index of ");
         check(34, int32_t(-3), "byte 34: sequence 0 has length -3");
         check(34, int32_t(2), "byte 58: sequence 1 starts at byte 6 of .bin, expected 4");
-        check(46, int32_t(3), "bad.bin: 12 bytes, but ");
+        check(46, int32_t(3), "byte 46: sequence 3 ends at byte 14 of .bin, which has only 12");
+        check(46, int32_t(1), "bad.bin: 12 bytes, but ");
         check(50, int64_t(2), "byte 50: sequence 0 starts at byte 2 of .bin, expected 0");
         check(82, int64_t(1), "byte 82: the document index starts with 1, expected 0");
         check(98, int64_t(0), "byte 98: the document index falls from 1 to 0");

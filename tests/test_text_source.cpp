@@ -1,6 +1,11 @@
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 #include <zlib.h>
 
+#include <atomic>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -222,5 +227,24 @@ TEST_SUITE("text source") {
         CHECK(tokens_of(prefixes[0]) == std::vector<int32_t>{'x', 256});
         CHECK(tokens_of(prefixes[1]) == std::vector<int32_t>{'y', 256});
         CHECK(folder.file_count() == 8);
+    }
+
+    TEST_CASE("who finds the cache locked waits") {
+        TemporaryFolder folder;
+        const auto tokenizer = load_tokenizer("bytes");
+        const std::string path = folder.file("a.txt", "a");
+        std::filesystem::create_directories(folder / "cache");
+        const int lock = ::open((folder / "cache").c_str(), O_RDONLY | O_DIRECTORY);
+        REQUIRE(::flock(lock, LOCK_EX) == 0);
+        std::atomic<bool> done = false;
+        std::thread other([&] {
+            resolve_token_file(path, *tokenizer, folder / "cache");
+            done = true;
+        });
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        CHECK_FALSE(done);
+        ::close(lock);
+        other.join();
+        CHECK(done);
     }
 }
