@@ -1,6 +1,7 @@
 # Clover. `make help` lists the commands.
 #
-# Overridable: CXX, ARCH (instruction set flags), SAN=1 (AddressSanitizer and UBSan) or SAN=thread, BUILD (folder of the objects).
+# Overridable: CXX, ARCH (instruction set flags), SAN=1 (AddressSanitizer and UBSan) or SAN=thread, BUILD (folder of the objects),
+# JOBS (compilers at a time).
 
 CXX      ?= g++
 ARCH     ?= -march=native
@@ -10,7 +11,7 @@ JOBS     ?= $(shell nproc)
 
 WARNINGS := -Wall -Wextra -Werror
 CXXFLAGS += -std=c++20 -O3 -g1 $(ARCH) -fopenmp -MMD -MP $(WARNINGS)
-LDLIBS   += -ldnnl -lz -fopenmp -pthread
+LDLIBS   += -ldnnl -lz -fopenmp -pthread -ldl
 ifeq ($(SAN),1)
 CXXFLAGS += -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 LDFLAGS  += -fsanitize=address,undefined
@@ -25,8 +26,9 @@ OBJECTS  := $(SOURCES:%.cpp=$(BUILD)/%.o)
 TEST_OBJECTS := $(TESTS:%.cpp=$(BUILD)/%.o)
 
 .DEFAULT_GOAL := all
-.PHONY: all
-all: ## build ./clover
+.PHONY: all deps corpus-packages corpus demo test bench clean help
+
+all: deps ## install what is missing, build ./clover
 	@$(MAKE) --no-print-directory -j$(JOBS) clover
 
 clover: $(BUILD)/clover
@@ -42,9 +44,61 @@ $(BUILD)/%.o: %.cpp
 	@mkdir -p $(@D)
 	@echo '  compile $<'; $(CXX) $(CXXFLAGS) -c $< -o $@
 
-# train.cu holds no CUDA code of its own; without nvcc it is C++.
+# train.cu holds no CUDA code of its own: for the CPU it is C++.
 $(BUILD)/train.o: train.cu
 	@mkdir -p $(@D)
 	@echo '  compile $<'; $(CXX) $(CXXFLAGS) -x c++ -c $< -o $@
 
 -include $(OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BUILD)/train.d
+
+# ---- Packages ------------------------------------------------------------------------------------------------------------------
+
+PACKAGES := g++ libdnnl-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev doctest-dev zlib1g-dev
+CORPUS_PACKAGES := installation-guide-amd64 \
+    $(addprefix debian-reference-,de en es fr id it ja pt pt-br zh-cn zh-tw)
+
+# $(call install,packages,what for,required or optional)
+define install
+missing=""; for p in $(1); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+[ -z "$$missing" ] && exit 0; \
+command -v apt-get >/dev/null || { echo "apt-get is not here; install by hand, $(2):$$missing" >&2; exit 1; }; \
+sudo=""; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+echo "Installing Debian packages, $(2):$$missing"; \
+ls /var/lib/apt/lists/*_Packages* >/dev/null 2>&1 || $$sudo apt-get update -q || exit 1; \
+found=""; for p in $$missing; do \
+    apt-cache show $$p >/dev/null 2>&1 && found="$$found $$p" || echo "apt knows no package $$p ($(3))"; done; \
+[ "$(3)" = optional ] || [ "$$found" = "$$missing" ] || exit 1; \
+[ -z "$$found" ] || $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$found
+endef
+
+deps: ## install the Debian packages that building needs
+	@$(call install,$(PACKAGES),for building and testing,required)
+
+corpus-packages:
+	@$(call install,$(CORPUS_PACKAGES),the text of the demo: manuals in many languages,optional)
+
+# ---- Commands ------------------------------------------------------------------------------------------------------------------
+
+corpus: all corpus-packages ## turn manuals and source code on this machine into demo/corpus
+	@[ -e demo/corpus/en.valid.idx ] || ./clover corpus configs/corpus-debian.toml --out demo/corpus
+
+demo: corpus ## build, prepare a corpus, train a small BLOOM and a small Gopher, show what they learned
+	@rm -rf demo/bloom demo/gopher
+	./clover train configs/demo-bloom.toml --out demo/bloom
+	./clover train configs/demo-gopher.toml --out demo/gopher
+	@echo; echo "Continue a text of your own:  ./clover generate --checkpoint demo/bloom --prompt 'The installer'"
+
+test: deps ## build and run every test; ends with "N passed, M failed"
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/clover $(BUILD)/tests/run
+	CLOVER=$(BUILD)/clover $(BUILD)/tests/run
+
+bench: all ## speed of training steps against this machine's matrix-product peak
+	@for c in 10m 124m gopher-10m gopher-124m; do for r in fp32 bf16-master; do \
+	    ./clover bench train configs/bench-$$c.toml --set precision.recipe=$$r || exit 1; done; done
+
+clean: ## remove everything that was built
+	rm -rf build build-san* clover
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@echo; echo "  ./clover --help lists the program's own commands; SAN=1 builds with AddressSanitizer and UBSan."

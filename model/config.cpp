@@ -131,7 +131,7 @@ std::vector<Key> make_keys() {
         {"model", "heads", Integer{AT(model.heads), 1, 1 << 14}, required("the preset's"),
          "attention heads", "n_head n_heads num_heads num_attention_heads"},
         {"model", "head_size", Integer{AT(model.head_size), 1, 1 << 20}, derived("hidden / heads"),
-         "width of one head; heads times it must be hidden", "head_dim kv_channels d_head"},
+         "width of one head", "head_dim kv_channels d_head"},
         {"model", "ffn", Integer{AT(model.ffn), 1, 1 << 22}, derived("4 * hidden"),
          "width of the feed-forward layer", "d_ff ffn_hidden_size intermediate_size ffn_size"},
         {"model", "vocab", Integer{AT(model.vocab), 1, 1 << 24}, by_family("250880", "32000"),
@@ -172,12 +172,12 @@ std::vector<Key> make_keys() {
          "sequences per step", "global_batch_size batch_size batch total_batch_size"},
         {"train", "ramp_up", Ramp{AT(train.ramp_up)}, fixed("[]"),
          "[start, increment, samples]: grow the batch from start to global_batch over so many samples", "rampup_batch_size ramp rampup"},
-        {"train", "seed", Integer{AT(train.seed), 0, INT64_MAX}, fixed("42"),
+        {"train", "seed", Integer{AT(train.seed), 0, UINT32_MAX}, fixed("42"),
          "of initialisation, data order and rounding", "random_seed rng_seed"},
         {"train", "eval_every", Integer{AT(train.eval_every), 0, most_steps}, fixed("0"),
          "steps between validations; 0: only at the end", "eval_interval val_every val_check_interval"},
-        {"train", "eval_batches", Integer{AT(train.eval_batches), 1, most_steps}, fixed("8"),
-         "micro-batches of each validation set", "eval_iters val_batches"},
+        {"train", "eval_batches", Integer{AT(train.eval_batches), 0, most_steps}, fixed("8"),
+         "micro-batches of each validation set; 0: all of it", "eval_iters val_batches"},
         {"train", "sample_every", Integer{AT(train.sample_every), 0, most_steps}, fixed("0"),
          "steps between sampled texts; 0: never", "sample_interval generate_every"},
         {"train", "sample_tokens", Integer{AT(train.sample_tokens), 1, 1 << 20}, fixed("128"),
@@ -700,8 +700,6 @@ void check_model(const Draft& d, const std::string& origin) {
     const std::string where = d.blame({"model.head_size", "model.heads", "model.hidden"}, origin);
     require(d.has("model.head_size") || m.hidden % m.heads == 0, where, ": ", d.said("model.hidden"), " is not a multiple of ",
             d.said("model.heads"));
-    require(m.heads * m.head_size == m.hidden, where, ": ", d.said("model.heads"), " times ", d.said("model.head_size"), " is not ",
-            d.said("model.hidden"));
     require((m.position != Position::relative && m.position != Position::sinusoidal) || m.hidden % 2 == 0, where, ": ",
             d.said("model.hidden"), " must be even for ", d.said("model.position"), ", which pairs sines with cosines");
 }

@@ -252,7 +252,8 @@ TEST_CASE("ill-typed values and values out of range, in the file and on the comm
     CHECK(contains(refused_override("model.preset=bloom-7b"), "bloom-7b1"));
     CHECK(contains(refusal("[model]\nnorm = 1\n"), "model.norm must be one of"));
     CHECK(contains(refused_override("model.context=2097152"), "from 1 to 1048576"));
-    CHECK(contains(refused_override("train.eval_batches=0"), "train.eval_batches must be an integer from 1"));
+    CHECK(contains(refused_override("train.eval_batches=-1"), "train.eval_batches must be an integer from 0"));
+    CHECK(contains(refused_override("train.seed=4294967296"), "train.seed must be an integer from 0 to 4294967295"));
     CHECK(contains(refused_override("data.tokenizer="), "not an empty one"));
     CHECK(contains(refused_override("data.tokenizer=\xff.json"), "not valid UTF-8"));
     CHECK(contains(refusal("[data]\ntokenizer = \"a\\u0000b\"\n"), "data.tokenizer must be a string"));
@@ -260,7 +261,7 @@ TEST_CASE("ill-typed values and values out of range, in the file and on the comm
         CHECK(contains(refused_override(std::string("train.ramp_up=") + value), "[start, increment, samples]"));
     CHECK(contains(refused_override("train.sample_prompts=[1]"), "a list of strings"));
     CHECK(parse(small, {"optimizer.lr=1"}).optimizer.lr == 1.0);
-    CHECK(parse(small, {"train.seed=9223372036854775807"}).train.seed == INT64_MAX);
+    CHECK(parse(small, {"train.seed=4294967295"}).train.seed == 4294967295);
 }
 
 TEST_CASE("what is missing is named") {
@@ -271,7 +272,6 @@ TEST_CASE("what is missing is named") {
 
 TEST_CASE("combinations that do not fit") {
     CHECK(refused_override("model.heads=3") == "--set model.heads=3: model.hidden = 64 is not a multiple of model.heads = 3");
-    CHECK(contains(refused_override("model.head_size=32"), "model.heads = 4 times model.head_size = 32 is not model.hidden = 64"));
     CHECK(contains(refusal(small, {"model.position=relative", "model.hidden=3", "model.heads=3"}), "must be even for model.position = \"relative\""));
     CHECK(refusal(small, {"train.global_batch=10", "train.micro_batch=4"}) ==
           "--set train.micro_batch=4: train.global_batch = 10 must be a multiple of train.micro_batch = 4");

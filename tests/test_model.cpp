@@ -144,7 +144,7 @@ TEST_SUITE("model") {
 
     TEST_CASE("the loss and gradient of a batch do not depend on how it is cut, nor on untrained positions (A10)") {
         for (const char* family : {"bloom", "gopher"}) {
-            INFO(family);
+            INFO(std::string(family));
             TinyModel whole(tiny_config(family), {.batch = 4, .sequence = 13, .training = true});
             TinyModel half(tiny_config(family), {.batch = 2, .sequence = 13, .training = true});
             Owned ids = random_ids(52, 61, 1), targets = random_ids(52, 61, 2);

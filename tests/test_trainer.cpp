@@ -1,0 +1,233 @@
+// The trainer: learning, resuming to the bit, every recipe, memory, and nothing allocated inside a step.
+#include "../model/trainer.h"
+
+#include <filesystem>
+
+#include "../model/checkpoint_directory.h"
+#include "../model/run_log.h"
+#include "allocation_counter.h"
+#include "temporary_folder.h"
+#include "tiny.h"
+
+using namespace clover;
+using namespace clover::test;
+
+namespace {
+
+// 40 samples of 13 tokens an epoch: 521 tokens in JSONL documents.
+std::string corpus(const TemporaryFolder& folder) {
+    std::string lines;
+    for (int d = 0; d < 8; d++) {
+        lines += "{\"text\": \"";
+        for (int i = 0; i < (d == 0 ? 65 : 64); i++) lines += char('a' + (d * 7 + i * i + i / 5) % 20);
+        lines += "\"}\n";
+    }
+    return folder.file("corpus.jsonl", lines);
+}
+
+Config run_config(const TemporaryFolder& folder, const std::string& family, std::vector<std::string> overrides = {}) {
+    const std::string path = corpus(folder);
+    for (const char* o : {"model.vocab=257", "train.steps=30", "train.global_batch=4", "optimizer.schedule=\"cosine-steps\"",
+                                 "optimizer.min_lr=1e-3", "train.sample_prompts=[\"abc\"]", "train.sample_tokens=5", "train.eval_batches=0"})
+        overrides.insert(overrides.begin(), o);
+    overrides.push_back("data.train=[\"" + path + "\"]");
+    overrides.push_back("data.valid=[\"" + path + "\"]");
+    overrides.push_back("data.cache=\"" + (folder / "cache") + "\"");
+    return tiny_config(family, overrides);
+}
+
+struct Line {
+    int64_t step;
+    double loss, grad_norm, lr;
+    bool operator==(const Line&) const = default;
+};
+Line line_of(const StepReport& r) { return {r.progress.step, r.loss, r.grad_norm, r.lr}; }
+
+std::vector<Line> run_steps(Trainer& t, int64_t until) {
+    std::vector<Line> lines;
+    while (t.progress().step < until) lines.push_back(line_of(t.step()));
+    return lines;
+}
+
+}  // namespace
+
+TEST_SUITE("trainer") {
+    TEST_CASE("the loss falls with every recipe and both families, and the recipes agree") {
+        for (const char* family : {"bloom", "gopher"}) {
+            double fp32 = 0;
+            for (const char* recipe : {"fp32", "mixed", "bf16-master"}) {
+                TemporaryFolder folder;
+                const Config c = run_config(folder, family, {std::string("precision.recipe=") + recipe});
+                Trainer t(c, find_device("cpu"), open_training_data(c));
+                const std::vector<Line> lines = run_steps(t, 30);
+                INFO(std::string(family), " ", std::string(recipe), " ", lines.front().loss, " -> ", lines.back().loss);
+                CHECK(lines.back().loss < lines.front().loss - 1);
+                if (fp32 == 0) fp32 = lines.back().loss;
+                CHECK(lines.back().loss == doctest::Approx(fp32).epsilon(0.02));
+                CHECK(t.evaluate().at(0).tokens == 520);
+            }
+        }
+    }
+
+    TEST_CASE("stopped anywhere and resumed, twice, in another process's place: the same bits (A15)") {
+        for (const char* recipe : {"fp32", "bf16-master"})
+            for (const char* family : {"bloom", "gopher"}) {
+                TemporaryFolder folder;
+                const Config c = run_config(folder, family, {std::string("precision.recipe=") + recipe});
+                Trainer whole(c, find_device("cpu"), open_training_data(c));
+                const std::vector<Line> want = run_steps(whole, 30);
+                for (const std::vector<int64_t>& stops : {std::vector<int64_t>{17}, {10}, {20}, {9, 23}}) {
+                    std::vector<Line> got;
+                    const std::string checkpoints = folder / ("checkpoints-" + std::to_string(stops[0]));
+                    for (int64_t stop : stops) {
+                        Trainer part(c, find_device("cpu"), open_training_data(c));
+                        std::vector<std::string> warnings;
+                        if (!got.empty()) part.resume(read_checkpoint(newest_checkpoint(checkpoints, warnings)));
+                        const std::vector<Line> lines = run_steps(part, stop);
+                        got.insert(got.end(), lines.begin(), lines.end());
+                        part.save(checkpoints);
+                    }
+                    Trainer rest(c, find_device("cpu"), open_training_data(c));
+                    std::vector<std::string> warnings;
+                    rest.resume(read_checkpoint(newest_checkpoint(checkpoints, warnings)));
+                    const std::vector<Line> lines = run_steps(rest, 30);
+                    got.insert(got.end(), lines.begin(), lines.end());
+                    INFO(std::string(family), " ", std::string(recipe), " stopped at ", stops[0]);
+                    CHECK(got == want);
+                    CHECK(same_bits(rest.parameters().master, whole.parameters().master));
+                    CHECK(same_bits(rest.parameters().m, whole.parameters().m));
+                    CHECK(same_bits(rest.parameters().v, whole.parameters().v));
+                    CHECK(rest.sample("abc") == whole.sample("abc"));
+                }
+            }
+    }
+
+    TEST_CASE("another seed gives another run, the same seed the same") {
+        TemporaryFolder folder;
+        const auto losses = [&](const char* seed) {
+            const Config c = run_config(folder, "bloom", {std::string("train.seed=") + seed});
+            Trainer t(c, find_device("cpu"), open_training_data(c));
+            return run_steps(t, 3);
+        };
+        CHECK(losses("1") == losses("1"));
+        CHECK(losses("1") != losses("2"));
+    }
+
+    TEST_CASE("three epochs of 40 samples draw every token three times, and no epoch repeats another's order (A15)") {
+        TemporaryFolder folder;
+        const Config c = run_config(folder, "bloom");
+        const TrainingData data = open_training_data(c);
+        std::vector<std::vector<int32_t>> epochs(3);
+        std::vector<int64_t> drawn(257), stored(257);
+        for (int64_t i = 0; i < 120; i++) {
+            std::vector<int32_t> sample(14);
+            data.read(i, sample.data());
+            epochs[size_t(i / 40)].insert(epochs[size_t(i / 40)].end(), sample.begin(), sample.end());
+            for (size_t t = 0; t < 13; t++) drawn[size_t(sample[t])]++;
+        }
+        std::vector<int32_t> tokens(66);
+        for (int64_t d = 0; d < data.valid[0].data->sequence_count(); d++) {
+            const int64_t n = data.valid[0].data->length(d);
+            data.valid[0].data->read(d, 0, n, tokens.data());
+            for (int64_t t = 0; t < n; t++) stored[size_t(tokens[size_t(t)])]++;
+        }
+        int64_t missing = 0;
+        for (size_t id = 0; id < 257; id++) {
+            CHECK(drawn[id] <= 3 * stored[id]);
+            missing += 3 * stored[id] - drawn[id];
+        }
+        CHECK(missing == 3 * 521 - 120 * 13);
+        CHECK(epochs[0] != epochs[1]);
+        CHECK(epochs[1] != epochs[2]);
+    }
+
+    TEST_CASE("a global batch cut into more micro-batches gives the same run") {
+        TemporaryFolder folder;
+        const auto run = [&](const char* micro) {
+            const Config c = run_config(folder, "gopher", {std::string("train.micro_batch=") + micro});
+            Trainer t(c, find_device("cpu"), open_training_data(c));
+            return run_steps(t, 10);
+        };
+        const std::vector<Line> one = run("1"), two = run("2"), four = run("4");
+        for (size_t i = 0; i < one.size(); i++) {
+            CHECK(one[i].loss == doctest::Approx(four[i].loss).epsilon(1e-4));
+            CHECK(two[i].loss == doctest::Approx(four[i].loss).epsilon(1e-4));
+        }
+    }
+
+    TEST_CASE("validation does not change training; it averages over tokens, whatever the last batch holds (A10, A20)") {
+        TemporaryFolder folder;
+        const Config c = run_config(folder, "bloom", {"train.micro_batch=4"});
+        Trainer a(c, find_device("cpu"), open_training_data(c)), b(c, find_device("cpu"), open_training_data(c));
+        const std::vector<Line> plain = run_steps(a, 4);
+        std::vector<Line> evaluated;
+        while (b.progress().step < 4) {
+            evaluated.push_back(line_of(b.step()));
+            b.evaluate();
+        }
+        CHECK(plain == evaluated);
+        const Config single = run_config(folder, "bloom", {"train.micro_batch=1"});
+        Trainer d(single, find_device("cpu"), open_training_data(single));
+        const Config wide = run_config(folder, "bloom", {"train.micro_batch=4"});
+        Trainer e(wide, find_device("cpu"), open_training_data(wide));
+        CHECK(d.evaluate()[0].loss == doctest::Approx(e.evaluate()[0].loss).epsilon(1e-6));
+        // 513 bytes in 8 documents, 521 tokens with their ends; all but the first byte are predicted.
+        CHECK(e.evaluate()[0].bytes == 512);
+    }
+
+    TEST_CASE("nothing of ours is allocated inside a step") {
+        for (const char* family : {"bloom", "gopher"})
+            for (const char* recipe : {"fp32", "bf16-master"}) {
+                TemporaryFolder folder;
+                const Config c = run_config(folder, family, {std::string("precision.recipe=") + recipe});
+                Trainer t(c, find_device("cpu"), open_training_data(c));
+                t.step();
+                start_counting_allocations();
+                t.step();
+                const int64_t allocations = stop_counting_allocations();
+                INFO(std::string(family), " ", std::string(recipe));
+                CHECK(allocations == 0);
+                start_counting_allocations();
+                const std::vector<char> seen(100);
+                CHECK(stop_counting_allocations() > 0);
+            }
+    }
+
+    TEST_CASE("data that cannot be trained on is refused before the first step (A20)") {
+        TemporaryFolder folder;
+        const auto refuse = [&](const std::vector<std::string>& overrides, const std::string& said) {
+            try {
+                const Config bad = tiny_config("bloom", overrides);
+                open_training_data(bad);
+                FAIL("accepted, where this should have been said: " << said);
+            } catch (const InputError& e) {
+                INFO(std::string(e.what()));
+                CHECK(std::string(e.what()).find(said) != std::string::npos);
+            }
+        };
+        const std::string tiny = folder.file("tiny.txt", "abc"), none = folder.file("none.txt", ""), good = folder.file("good.txt", std::string(400, 'x'));
+        const std::string cache = "data.cache=\"" + (folder / "cache") + "\"", vocab = "model.vocab=257";
+        refuse({cache, vocab}, "data.train");
+        refuse({cache, vocab, "data.train=[\"" + (folder / "missing.txt") + "\"]"}, "missing.txt");
+        refuse({cache, vocab, "data.train=[\"" + tiny + "\"]"}, "tiny");
+        refuse({cache, vocab, "data.train=[\"" + none + "\"]"}, "none");
+        refuse({cache, "model.vocab=200", "data.train=[\"" + good + "\"]"}, "vocab");
+        refuse({cache, vocab, "data.train=[\"" + good + "\"]", "data.valid=[\"" + none + "\"]"}, "none");
+    }
+
+    TEST_CASE("a checkpoint of another shape is refused by name") {
+        TemporaryFolder folder;
+        const Config c = run_config(folder, "bloom");
+        Trainer t(c, find_device("cpu"), open_training_data(c));
+        t.step();
+        const std::string saved = t.save(folder / "checkpoints");
+        const Config wider = run_config(folder, "bloom", {"model.ffn=100"});
+        Trainer other(wider, find_device("cpu"), open_training_data(wider));
+        try {
+            other.resume(read_checkpoint(saved));
+            FAIL("accepted");
+        } catch (const InputError& e) {
+            CHECK(std::string(e.what()).find("dense_h_to_4h.weight") != std::string::npos);
+        }
+    }
+}
