@@ -2,8 +2,9 @@
 // writes and the sums over the batch run in its order, so the bits do not depend on the number of threads.
 #include <omp.h>
 
-#include "attention_backward.h"
+#include "attention_amx.h"
 #include "attention_decode.h"
+#include "attention_portable.h"
 
 namespace clover {
 namespace {
@@ -64,22 +65,27 @@ Head<T> head_of(const Tensor& qkv, const PositionTerm& position, const Sizes& n,
     return head;
 }
 
+// `portable` keeps bf16 activations on the f32 path, which is the only one on most machines.
+
+template <bool portable>
 size_t forward_workspace_bytes(const AttentionForward& a) {
     const Sizes n = check(a);
-    return size_t(head_threads(n.B * n.H)) * forward_scratch_bytes(shape_of(n, a.position));
+    return size_t(head_threads(n.B * n.H)) * forward_scratch_bytes(path_of(a.qkv.dtype, n.T, n.D, portable), shape_of(n, a.position));
 }
 
+template <bool portable>
 void forward(Context& ctx, const AttentionForward& a) {
     const Sizes n = check(a);
     if (n.B * n.T == 0) return;
     by_dtype(a.qkv.dtype, [&](auto element) {
         using T = decltype(element);
-        const size_t bytes = forward_scratch_bytes(shape_of(n, a.position));
+        const Path path = path_of(a.qkv.dtype, n.T, n.D, portable);
+        const size_t bytes = forward_scratch_bytes(path, shape_of(n, a.position));
         for_heads(ctx, n.B * n.H, bytes, n.T * n.T * n.D, [&](int64_t unit, void* scratch) {
             const int64_t b = unit / n.H, h = unit % n.H;
             const HeadOutput<T> to{static_cast<T*>(a.out.data) + b * n.T * n.H * n.D + h * n.D, n.H * n.D,
                                    static_cast<float*>(a.lse.data) + unit * n.T};
-            forward_head(head_of<T>(a.qkv, a.position, n, b, h), scratch, to);
+            forward_head(path, head_of<T>(a.qkv, a.position, n, b, h), scratch, to);
         });
     });
 }
@@ -101,9 +107,10 @@ size_t parts_bytes(const Sizes& n, const PositionTerm& position) {
     return count.used;
 }
 
+template <bool portable>
 size_t backward_workspace_bytes(const AttentionBackward& a) {
     const Sizes n = check(a);
-    return parts_bytes(n, a.position) + size_t(head_threads(n.B * n.H)) * backward_scratch_bytes(shape_of(n, a.position));
+    return parts_bytes(n, a.position) + size_t(head_threads(n.B * n.H)) * backward_scratch_bytes(path_of(a.qkv.dtype, n.T, n.D, portable), shape_of(n, a.position));
 }
 
 /// to[c] (+)= Σ_b parts[b · stride + c]
@@ -129,7 +136,7 @@ void sum_over_batch(const AttentionBackward& a, const Sizes& n, const BatchParts
 }
 
 template <class T>
-void backward_unit(const AttentionBackward& a, const Sizes& n, const BatchParts& parts, int64_t unit, void* scratch) {
+void backward_unit(Path path, const AttentionBackward& a, const Sizes& n, const BatchParts& parts, int64_t unit, void* scratch) {
     const int64_t b = unit / n.H, h = unit % n.H;
     T* dqkv = static_cast<T*>(a.dqkv.data) + b * n.T * n.H * 3 * n.D + h * 3 * n.D;
     HeadGradients<T> grad{};
@@ -145,9 +152,10 @@ void backward_unit(const AttentionBackward& a, const Sizes& n, const BatchParts&
         grad.du = parts.du + unit * n.D;
         grad.dv_bias = parts.dv_bias + unit * n.D;
     }
-    backward_head(head_of<T>(a.qkv, a.position, n, b, h), scratch, grad);
+    backward_head(path, head_of<T>(a.qkv, a.position, n, b, h), scratch, grad);
 }
 
+template <bool portable>
 void backward(Context& ctx, const AttentionBackward& a) {
     const Sizes n = check(a);
     const bool relative = a.position.kind == AttentionPosition::relative;
@@ -158,17 +166,23 @@ void backward(Context& ctx, const AttentionBackward& a) {
     WorkspaceScope scope(ctx.workspace);
     Carver take{ctx.workspace.take<char>(int64_t(parts_bytes(n, a.position)))};
     const BatchParts parts(n, relative, take);
+    const Path path = path_of(a.qkv.dtype, n.T, n.D, portable);
     by_dtype(a.qkv.dtype, [&](auto element) {
         using T = decltype(element);
-        for_heads(ctx, n.B * n.H, backward_scratch_bytes(shape_of(n, a.position)), n.T * n.T * n.D,
-                  [&](int64_t unit, void* scratch) { backward_unit<T>(a, n, parts, unit, scratch); });
+        for_heads(ctx, n.B * n.H, backward_scratch_bytes(path, shape_of(n, a.position)), n.T * n.T * n.D,
+                  [&](int64_t unit, void* scratch) { backward_unit<T>(path, a, n, parts, unit, scratch); });
     });
     if (relative) sum_over_batch(a, n, parts);
 }
 
+template <bool portable>
+constexpr AttentionOps operations = {forward_workspace_bytes<portable>,  forward<portable>,
+                                     backward_workspace_bytes<portable>, backward<portable>,
+                                     decode_workspace_bytes<portable>,   decode<portable>};
+
 }  // namespace
 
-const AttentionOps attention_cpu = {forward_workspace_bytes,  forward, backward_workspace_bytes, backward,
-                                    decode_workspace_bytes, decode};
+const AttentionOps attention_cpu = operations<false>;
+const AttentionOps attention_cpu_portable = operations<true>;
 
 }  // namespace clover

@@ -67,7 +67,7 @@ void pack(const Head<T>& head, const HeadGradients<T>& grad, const BackwardScrat
     std::fill_n(f.dk, s.key_rows() * W, 0.0f);
     std::fill_n(f.dv, s.key_rows() * W, 0.0f);
     if (!s.relative()) return;
-    copy_rows(reversed_distances(head), s.distance_rows(), 1.0f, f.r, W);
+    copy_rows(reversed_distances(head, s), s.distance_rows(), 1.0f, f.r, W);
     std::fill_n(f.dr, s.distance_rows() * W, 0.0f);
     std::fill_n(f.key_sums, s.key_rows(), 0.0f);
     std::fill_n(f.distance_sums, s.distance_rows(), 0.0f);

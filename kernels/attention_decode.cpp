@@ -2,7 +2,7 @@
 // through two passes over the cache (scores, then the weighted sum of values), which read every key and value once.
 #include "attention_decode.h"
 
-#include "attention_head.h"
+#include "attention_amx.h"
 
 namespace clover::attention {
 namespace {
@@ -48,8 +48,8 @@ struct TokenScratch {
           out(take(width)) {}
 };
 
-size_t scratch_bytes(const AttentionDecode& a, const Sizes& n) {
-    if (n.Q >= prompt) return forward_scratch_bytes({n.Q, n.capacity - n.Q, n.D, a.position.kind});
+size_t scratch_bytes(Path path, const AttentionDecode& a, const Sizes& n) {
+    if (n.Q >= prompt) return forward_scratch_bytes(path, {n.Q, n.capacity - n.Q, n.D, a.position.kind});
     Carver count;
     TokenScratch(round_up(n.D, simd::width), n.capacity, count);
     return count.used;
@@ -136,27 +136,34 @@ Head<T> append(const AttentionDecode& a, const Sizes& n, int64_t b, int64_t h) {
 
 }  // namespace
 
+template <bool portable>
 size_t decode_workspace_bytes(const AttentionDecode& a) {
     const Sizes n = check(a);
-    return size_t(head_threads(n.B * n.H)) * scratch_bytes(a, n);
+    return size_t(head_threads(n.B * n.H)) * scratch_bytes(path_of(a.qkv.dtype, n.capacity, n.D, portable), a, n);
 }
+template size_t decode_workspace_bytes<false>(const AttentionDecode&);
+template size_t decode_workspace_bytes<true>(const AttentionDecode&);
 
+template <bool portable>
 void decode(Context& ctx, const AttentionDecode& a) {
     const Sizes n = check(a);
     if (n.B * n.Q == 0) return;
     check_past(a, n);
+    const Path path = path_of(a.qkv.dtype, n.capacity, n.D, portable);
     by_dtype(a.qkv.dtype, [&](auto element) {
         using T = decltype(element);
-        for_heads(ctx, n.B * n.H, scratch_bytes(a, n), n.Q * n.capacity * n.D, [&](int64_t unit, void* scratch) {
+        for_heads(ctx, n.B * n.H, scratch_bytes(path, a, n), n.Q * n.capacity * n.D, [&](int64_t unit, void* scratch) {
             const int64_t b = unit / n.H, h = unit % n.H;
             const Head<T> head = append<T>(a, n, b, h);
             T* out = static_cast<T*>(a.out.data) + b * n.Q * n.H * n.D + h * n.D;
             if (n.Q >= prompt)
-                forward_head(head, scratch, HeadOutput<T>{out, n.H * n.D, nullptr});
+                forward_head(path, head, scratch, HeadOutput<T>{out, n.H * n.D, nullptr});
             else
                 decode_tokens(head, scratch, n.capacity, out, n.H * n.D);
         });
     });
 }
+template void decode<false>(Context&, const AttentionDecode&);
+template void decode<true>(Context&, const AttentionDecode&);
 
 }  // namespace clover::attention

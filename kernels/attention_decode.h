@@ -4,7 +4,10 @@
 
 namespace clover::attention {
 
+/// `portable`: without AMX.
+template <bool portable>
 size_t decode_workspace_bytes(const AttentionDecode&);
+template <bool portable>
 void decode(Context&, const AttentionDecode&);
 
 }  // namespace clover::attention

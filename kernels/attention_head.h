@@ -86,10 +86,9 @@ struct ScoreOperands {
     }
 };
 
-/// The rows of r that `s` covers, row R at distance P − R.
+/// r in reverse: row R at distance P − R. `s` is the head's shape with the padding in use.
 template <class T>
-Rows<T> reversed_distances(const Head<T>& head) {
-    const HeadShape& s = head.shape;
+Rows<T> reversed_distances(const Head<T>& head, const HeadShape& s) {
     const int64_t first = s.last_distance() - (s.keys() - 1);
     return {head.r.data + (s.keys() - 1) * head.r.stride, -head.r.stride, first, first + s.keys(), s.size};
 }
@@ -112,7 +111,7 @@ void pack(const Head<T>& head, const ScoreOperands& to) {
     transpose_into_panels(head.k, s.key_rows(), to.k_transposed, s.width());
     if (!s.relative()) return;
     pack_biases(head, to.u, to.v_bias);
-    transpose_into_panels(reversed_distances(head), s.distance_rows(), to.r_transposed, s.width());
+    transpose_into_panels(reversed_distances(head, s), s.distance_rows(), to.r_transposed, s.width());
     weighted_panel_sums(to.u, to.k_transposed, s.width(), s.key_rows(), to.c);
     weighted_panel_sums(to.v_bias, to.r_transposed, s.width(), s.distance_rows(), to.e);
 }

@@ -86,7 +86,8 @@ inline void strip_product(Range inner, Left a, Right b, Range columns, float* c,
 }
 
 /// sums[n] += Σ_r m[r · row + n] over r in `rows`, for the sixteen columns n … n + 15.
-inline void add_column_sums(const float* m, int64_t row, Range rows, float* sums) {
+template <class T>
+inline void add_column_sums(const T* m, int64_t row, Range rows, float* sums) {
     f32x16 total = load(sums);
     for (int64_t r = rows.begin; r < rows.end; r++) total += load(m + r * row);
     store(sums, total);

@@ -1,5 +1,6 @@
 // Decoding with a cache gives what one forward over the whole sequence gives: a prompt and then token by token, pieces of any size,
 // sequences of different lengths side by side.
+#include "../kernels/attention_portable.h"
 #include "attention_reference.h"
 
 using namespace clover;
@@ -129,7 +130,11 @@ TEST_CASE("decode: sequences of different lengths side by side") {
 }
 
 TEST_CASE("decode bf16") {
-    for (AttentionPosition kind : kinds) check_pieces(attention_cpu, AttentionProblem(2, 40, 2, 20, kind, Dtype::bf16), {20, 1, 1, 7, 11}, 1e-2);
+    for (const AttentionOps* ops : {&attention_cpu, &attention_cpu_portable})
+        for (AttentionPosition kind : kinds) {
+            check_pieces(*ops, AttentionProblem(2, 40, 2, 20, kind, Dtype::bf16), {20, 1, 1, 7, 11}, 1e-2);
+            check_pieces(*ops, AttentionProblem(1, 330, 2, 40, kind, Dtype::bf16), {37, 1, 200, 5, 31, 32, 4, 3}, 1e-2);
+        }
 }
 
 TEST_CASE("decode: what does not fit the cache or the distances is refused") { check_refusals(attention_cpu); }
