@@ -9,7 +9,7 @@ SAN      ?=
 BUILD    ?= build$(if $(SAN),-san$(SAN))
 JOBS     ?= $(shell nproc)
 
-WARNINGS := -Wall -Wextra -Werror
+WARNINGS := -Wall -Wextra -Werror -Wno-psabi
 CXXFLAGS += -std=c++20 -O3 -g1 $(ARCH) -fopenmp -MMD -MP $(WARNINGS)
 LDLIBS   += -ldnnl -lz -fopenmp -pthread -ldl
 ifeq ($(SAN),1)

@@ -200,6 +200,16 @@ void add_bench(CLI::App& app, BenchOptions& o) {
     t->add_flag("--json", o.json, "one JSON object");
 }
 
+// CLI11 would only say that a command is missing.
+void check_command(CLI::App& app, const std::string& first) {
+    std::string names;
+    for (const CLI::App* c : app.get_subcommands({})) {
+        if (c->get_name() == first) return;
+        names += (names.empty() ? "" : ", ") + c->get_name();
+    }
+    require(first[0] == '-', "there is no command ", first, "; the commands are ", names);
+}
+
 int run(int argc, char** argv) {
     CLI::App app("Clover trains BLOOM and Gopher.");
     app.require_subcommand(1);
@@ -211,6 +221,7 @@ int run(int argc, char** argv) {
     add_generate(app, generate_options);
     add_corpus(app, corpus_options);
     add_bench(app, bench_options);
+    check_command(app, argc > 1 ? argv[1] : "-");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {

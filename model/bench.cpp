@@ -8,7 +8,8 @@
 
 namespace clover {
 
-TrainBench bench_train(const Config& config, const Device& device, int64_t steps) {
+TrainBench bench_train(Config config, const Device& device, int64_t steps) {
+    config.train.sample_prompts.clear();  // random tokens have no text
     Trainer trainer(config, device, synthetic_data(config));
     std::vector<StepReport> reports;
     for (int64_t i = 0; i < steps + 1; i++) reports.push_back(trainer.step());

@@ -16,7 +16,7 @@ struct TrainBench {
 };
 
 /// One step to warm up, then `steps` measured ones, on random tokens.
-TrainBench bench_train(const Config& config, const Device& device, int64_t steps);
+TrainBench bench_train(Config config, const Device& device, int64_t steps);
 
 std::string to_json(const TrainBench& b);
 std::string to_table(const TrainBench& b);

@@ -1,0 +1,279 @@
+// The program from outside: exit codes, what it says to mistakes, Ctrl-C, kill -9 and --resume. `make test` names the program in
+// the environment variable CLOVER.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "support.h"
+#include "temporary_folder.h"
+
+using namespace clover::test;
+using nlohmann::json;
+
+namespace {
+
+struct Result {
+    int code;
+    std::string out, err;
+};
+
+struct Program {
+    TemporaryFolder folder;
+
+    std::string binary() const {
+        const char* named = std::getenv("CLOVER");
+        REQUIRE_MESSAGE(named != nullptr, "set CLOVER to the program's path, as make test does");
+        return std::string(realpath(named, nullptr));
+    }
+    Result run(const std::string& arguments, const std::string& before = "") {
+        const std::string command = "cd " + (folder / "") + " && " + before + " OMP_NUM_THREADS=1 " + binary() + " " + arguments + " >out 2>err </dev/null";
+        const int status = std::system(command.c_str());
+        return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), folder.contents("out"), folder.contents("err")};
+    }
+    /// Starts the program and returns its process.
+    pid_t start(const std::vector<std::string>& arguments) {
+        const std::string program = binary();
+        std::fflush(stdout);  // or the child would print it again
+        const pid_t pid = fork();
+        if (pid == 0) {
+            if (chdir((folder / "").c_str()) != 0 || !freopen("out", "w", stdout) || !freopen("err", "w", stderr)) _exit(99);
+            setenv("OMP_NUM_THREADS", "1", 1);
+            std::vector<char*> argv{const_cast<char*>(program.c_str())};
+            for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+            argv.push_back(nullptr);
+            execv(program.c_str(), argv.data());
+            _exit(98);
+        }
+        return pid;
+    }
+    /// Writes run.toml (300 quick steps) and its text.
+    void prepare(const std::string& more = "") {
+        std::string text;
+        for (int i = 0; i < 6000; i++) text += char('a' + (i * i + i / 7) % 23);
+        folder.file("text.txt", text);
+        folder.file("run.toml",
+                    "[model]\nfamily = \"bloom\"\nlayers = 2\nhidden = 16\nheads = 2\nvocab = 257\ncontext = 16\n"
+                    "[data]\ntrain = \"text.txt\"\nvalid = \"text.txt\"\n[train]\nsteps = 300\nmicro_batch = 2\nglobal_batch = 4\neval_every = 100\n"
+                    "sample_prompts = [\"abc\"]\nsample_tokens = 4\nsample_every = 100\n"
+                    "[optimizer]\nlr = 1e-2\nwarmup = 40\n[precision]\nrecipe = \"bf16-master\"\n[checkpoint]\nevery = 20\nkeep = 3\n" + more);
+    }
+    /// log.jsonl without what depends on the clock.
+    std::string log(const std::string& out) const {
+        std::istringstream lines(folder.contents(out + "/log.jsonl"));
+        std::string line, all;
+        while (std::getline(lines, line)) {
+            json entry = json::parse(line);
+            for (const char* timing : {"seconds", "tokens_per_s", "utilisation"}) entry.erase(timing);
+            all += entry.dump() + "\n";
+        }
+        return all;
+    }
+};
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+int lines_in(const std::string& text) { return int(std::count(text.begin(), text.end(), '\n')); }
+
+void wait_for_file(const std::string& path) {
+    for (int i = 0; i < 3000 && access(path.c_str(), F_OK) != 0; i++) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
+}  // namespace
+
+TEST_SUITE("cli") {
+    TEST_CASE("a run from start to end: files, figures, exit code 0") {
+        Program p;
+        p.prepare();
+        const Result r = p.run("train run.toml --out run");
+        INFO(r.err);
+        CHECK(r.code == 0);
+        CHECK(!contains(r.out, "\r"));  // not on a terminal: plain lines
+        CHECK(contains(r.out, "memory"));
+        CHECK(contains(r.out, "bits/byte"));
+        CHECK(contains(r.out, "sample: abc"));
+        CHECK(contains(r.out, "recipe = \"bf16-master\""));
+        std::istringstream lines(p.folder.contents("run/log.jsonl"));
+        std::string line;
+        int steps = 0, validations = 0, samples = 0;
+        while (std::getline(lines, line)) {
+            const json entry = json::parse(line);
+            if (entry.contains("valid")) {
+                validations++;
+                CHECK(entry["valid"]["sets"]["text"]["bits_per_byte"].get<double>() > 0);
+            } else if (entry.contains("sample")) {
+                samples++;
+            } else {
+                steps++;
+                CHECK(entry["step"] == steps);
+                for (const char* key : {"tokens", "loss", "bits_per_byte", "grad_norm", "lr", "tokens_per_s", "utilisation", "seconds"})
+                    CHECK(entry[key].is_number());
+            }
+        }
+        CHECK(steps == 300);
+        CHECK(validations == 3);
+        CHECK(samples == 3);
+        CHECK(p.run("train run/config.toml --out again --set train.steps=2").code == 0);  // the resolved config is a config
+    }
+
+    TEST_CASE("killed with SIGKILL at random moments and resumed: the log of the uninterrupted run (A15, A16)") {
+        Program p;
+        p.prepare();
+        REQUIRE(p.run("train run.toml --out whole").code == 0);
+        for (int round = 0; round < 3; round++) {
+            const std::string out = "killed" + std::to_string(round);
+            std::vector<std::string> arguments{"train", "run.toml", "--out", out};
+            for (int kill_number = 0; kill_number < 3; kill_number++) {
+                const pid_t pid = p.start(arguments);
+                wait_for_file(p.folder / (out + "/checkpoints/step_000000" + (kill_number == 0 ? "20" : kill_number == 1 ? "60" : "80") + "/manifest.json"));
+                std::this_thread::sleep_for(std::chrono::milliseconds((round * 37 + kill_number * 11) % 60));
+                kill(pid, SIGKILL);
+                int status;
+                waitpid(pid, &status, 0);
+                arguments = {"train", "run.toml", "--out", out, "--resume"};
+            }
+            const Result r = p.run("train run.toml --out " + out + " --resume");
+            INFO(r.err);
+            CHECK(r.code == 0);
+            CHECK(p.log(out) == p.log("whole"));
+            for (const char* file : {"parameters.safetensors", "optimizer.safetensors", "state.json"}) {
+                const std::string path = std::string("/checkpoints/step_00000300/") + file;
+                CHECK(p.folder.contents(out + path) == p.folder.contents("whole" + path));
+            }
+        }
+    }
+
+    TEST_CASE("Ctrl-C saves, exits with 130, and the run can be continued") {
+        Program p;
+        p.prepare();
+        REQUIRE(p.run("train run.toml --out whole").code == 0);
+        const pid_t pid = p.start({"train", "run.toml", "--out", "stopped"});
+        wait_for_file(p.folder / "stopped/checkpoints/step_00000020/manifest.json");
+        kill(pid, SIGINT);
+        int status;
+        waitpid(pid, &status, 0);
+        CHECK(WIFEXITED(status));
+        CHECK(WEXITSTATUS(status) == 130);
+        CHECK(contains(p.folder.contents("out"), "--resume"));
+        CHECK(p.run("train run.toml --out stopped --resume").code == 0);
+        CHECK(p.log("stopped") == p.log("whole"));
+    }
+
+    TEST_CASE("mistakes: exit code 2 and one line that says what and where (A19)") {
+        Program p;
+        p.prepare();
+        const auto refused = [&](const std::string& arguments, const std::vector<std::string>& said) {
+            const Result r = p.run(arguments);
+            INFO(arguments, "\n", r.err);
+            CHECK(r.code == 2);
+            for (const std::string& s : said) CHECK(contains(r.err, s));
+            CHECK(lines_in(r.err) <= 2);
+        };
+        refused("train run.toml --set train.learning_rte=1", {"train.learning_rte", "optimizer.lr"});
+        refused("train run.toml --set optimizer.lr=abc", {"optimizer.lr", "abc"});
+        refused("train run.toml --set train.steps=-1", {"train.steps"});
+        refused("train run.toml --set train.steps=1e3", {"train.steps"});
+        refused("train run.toml --set train.global_batch=3", {"global_batch", "micro_batch"});
+        refused("train missing.toml", {"missing.toml"});
+        refused("train run.toml --set data.train=nowhere.txt", {"nowhere.txt"});
+        refused("train run.toml --set model.context=8000", {"text", "tokens"});
+        refused("train run.toml --device cdua", {"cdua", "cpu"});
+        refused("train run.toml --learning-rte 1", {"learning-rte"});
+        refused("train run.toml --out", {"--out"});
+        refused("train run.toml --out /proc/nowhere", {"/proc/nowhere"});
+        refused("train run.toml --out new --resume", {"new"});
+        refused("generate --checkpoint nowhere --prompt x", {"nowhere"});
+        refused("generate --prompt x", {"--checkpoint"});
+        refused("bench train missing.toml", {"missing.toml"});
+        refused("corpus missing.toml --out c", {"missing.toml"});
+        refused("fly", {"fly"});
+        refused("", {"subcommand"});
+        CHECK(p.run("--help").code == 0);
+        CHECK(contains(p.run("train --help").out, "optimizer.warmup"));
+    }
+
+    TEST_CASE("a run is not overwritten, and not continued with other values") {
+        Program p;
+        p.prepare();
+        REQUIRE(p.run("train run.toml --out run --set train.steps=40").code == 0);
+        Result r = p.run("train run.toml --out run --set train.steps=40");
+        CHECK(r.code == 2);
+        CHECK(contains(r.err, "--resume"));
+        r = p.run("train run.toml --out run --resume --set train.steps=40 --set optimizer.beta2=0.9");
+        CHECK(r.code == 2);
+        CHECK(contains(r.err, "beta2"));
+        r = p.run("train run.toml --out run --resume --set train.steps=40 --set model.hidden=32");
+        CHECK(r.code == 2);
+        CHECK(contains(r.err, "hidden"));
+        CHECK(p.run("train run.toml --out run --resume --set train.steps=40 --set train.log_every=7").code == 0);
+    }
+
+    TEST_CASE("a full disk: exit code 3, the last good checkpoint stays and serves (A16)") {
+        Program p;
+        p.prepare();
+        REQUIRE(p.run("train run.toml --out whole --set train.steps=60").code == 0);
+        REQUIRE(p.run("train run.toml --out run --set train.steps=60 --set checkpoint.every=30", "true;").code == 0);
+        std::filesystem::remove_all(p.folder / "run/checkpoints/step_00000060");
+        // Files of more than 20 kB cannot be written; the log stays below.
+        Result r = p.run("train run.toml --out run --resume --set train.steps=60", "ulimit -f 40; trap '' XFSZ;");
+        INFO(r.err);
+        CHECK(r.code == 3);
+        CHECK(lines_in(r.err) == 1);
+        CHECK(contains(r.err, "safetensors"));
+        CHECK(!std::filesystem::exists(p.folder / "run/checkpoints/step_00000060"));
+        CHECK(p.run("train run.toml --out run --resume --set train.steps=60").code == 0);
+        CHECK(p.log("run") == p.log("whole"));
+    }
+
+    TEST_CASE("a damaged newest checkpoint: a warning, and the one before serves") {
+        Program p;
+        p.prepare();
+        REQUIRE(p.run("train run.toml --out run --set train.steps=60").code == 0);
+        const std::string damaged = p.folder / "run/checkpoints/step_00000060/parameters.safetensors";
+        std::string bytes = p.folder.contents("run/checkpoints/step_00000060/parameters.safetensors");
+        bytes[bytes.size() / 2] = char(bytes[bytes.size() / 2] ^ 1);
+        std::ofstream(damaged, std::ios::binary) << bytes;
+        const Result r = p.run("train run.toml --out run --resume --set train.steps=60");
+        CHECK(r.code == 0);
+        CHECK(contains(r.err, "warning"));
+        CHECK(contains(r.err, "parameters.safetensors"));
+        CHECK(contains(r.out, "step_00000040"));
+    }
+
+    TEST_CASE("generate: the same seed, the same text; from a run or one of its checkpoints; a prompt from standard input") {
+        Program p;
+        p.prepare();
+        REQUIRE(p.run("train run.toml --out run --set train.steps=60").code == 0);
+        const auto text = [&](const std::string& more) {
+            const Result r = p.run("generate --checkpoint run --prompt abc --max-tokens 30 " + more);
+            INFO(r.err);
+            CHECK(r.code == 0);
+            CHECK(r.out.rfind("abc", 0) == 0);
+            return r.out;
+        };
+        CHECK(text("--seed 1") == text("--seed 1"));
+        CHECK(text("--seed 1") != text("--seed 2"));
+        CHECK(text("--temperature 0 --seed 1") == text("--temperature 0 --seed 2"));
+        CHECK(text("--top-k 1 --seed 1") == text("--temperature 0"));
+        p.folder.file("prompt", "abc");
+        CHECK(p.run("generate --checkpoint run/checkpoints/step_00000060 --prompt - --max-tokens 30 --seed 1 < prompt").code == 0);
+        CHECK(p.run("generate --checkpoint run --prompt abc --max-tokens 0").code == 2);
+        CHECK(p.run("generate --checkpoint run --prompt abc --temperature -1").code == 2);
+    }
+
+    TEST_CASE("bench: one JSON object; peak memory within 1.1 of what was planned") {
+        Program p;
+        p.prepare();
+        const Result r = p.run("bench train run.toml --json --steps 2 --set model.hidden=256 --set model.layers=4 --set model.context=128");
+        INFO(r.err);
+        CHECK(r.code == 0);
+        const json b = json::parse(r.out);
+        for (const char* key : {"tokens_per_s", "gflops", "peak_gflops", "utilisation", "peak_rss_bytes", "planned_bytes"}) CHECK(b[key].get<double>() > 0);
+        CHECK(b["peak_rss_bytes"].get<double>() <= 1.1 * b["planned_bytes"].get<double>());
+    }
+}
