@@ -110,7 +110,8 @@ size_t parts_bytes(const Sizes& n, const PositionTerm& position) {
 template <bool portable>
 size_t backward_workspace_bytes(const AttentionBackward& a) {
     const Sizes n = check(a);
-    return parts_bytes(n, a.position) + size_t(head_threads(n.B * n.H)) * backward_scratch_bytes(path_of(a.qkv.dtype, n.T, n.D, portable), shape_of(n, a.position));
+    const Path path = path_of(a.qkv.dtype, n.T, n.D, portable);
+    return parts_bytes(n, a.position) + size_t(head_threads(n.B * n.H)) * backward_scratch_bytes(path, shape_of(n, a.position));
 }
 
 /// to[c] (+)= Σ_b parts[b · stride + c]

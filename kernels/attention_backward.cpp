@@ -3,8 +3,8 @@
 // and then the strips of keys, over all queries of the tile,
 //   dV += Pᵀ dO           dK += Gᵀ Q.
 // Relative: G is stored a second time, un-skewed: a row for each query, a column for each distance (ascending reversed distance,
-// attention_head.h), element (a, b) at column b − a + (rows − 1). Then dQ += Gs r and dr += Gsᵀ Q are products like the others. The column sums
-// of G and Gs give the rest (Σ_a G_ab multiplies u in dk_b and k_b in du; likewise v and r).
+// attention_head.h), element (a, b) at column b − a + (rows − 1). Then dQ += Gs r and dr += Gsᵀ Q are products like the others. The
+// column sums of G and Gs give the rest (Σ_a G_ab multiplies u in dk_b and k_b in du; likewise v and r).
 #include "attention_backward.h"
 
 namespace clover::attention {
@@ -136,7 +136,8 @@ void backward_keys(const HeadShape& s, const BackwardScratch& f, const Tile& til
     if (!s.relative()) return;
     const int64_t first = tile.first_distance(s);
     for (int64_t d = 0; d < tile.distances(); d += strip)
-        strip_product<true>(tile.rows_of_distances(d, strip), {f.skewed + margin + d, 1, f.skewed_row}, q, {0, W}, f.dr + (first + d) * W, W);
+        strip_product<true>(tile.rows_of_distances(d, strip), {f.skewed + margin + d, 1, f.skewed_row}, q, {0, W},
+                            f.dr + (first + d) * W, W);
     for (int64_t b = 0; b < keys; b += simd::width)
         add_column_sums(f.g + b, f.tile_row, tile.rows_of_keys(b), f.key_sums + tile.j + b);
     for (int64_t d = 0; d < tile.distances(); d += simd::width)

@@ -5,8 +5,8 @@
 // (c and e are vectors: u and v need no second and third Q; Dai et al. 2019, appendix B, for the shift.)
 //
 // The rows of r are packed in reverse: row R is distance P − R, where P = M + T − 1 with T rounded up to a whole strip. So for a
-// fixed query both j and R ascend, and the shift of Transformer-XL is a load at an offset: the products q_i·r_d of a strip against n keys are one band
-// of n + 7 columns, of which row i reads n from column 7 − i on. Neighbouring tiles overlap in those seven columns alone.
+// fixed query both j and R ascend, and the shift of Transformer-XL is a load at an offset: the products q_i·r_d of a strip against n
+// keys are one band of n + 7 columns, of which row i reads n from column 7 − i on. Neighbouring tiles overlap in those seven columns alone.
 #pragma once
 #include <omp.h>
 
@@ -163,7 +163,8 @@ struct ScoreRow {
 
     CLOVER_INLINE f32x16 operator()(int64_t b) const {
         constexpr f32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-        if constexpr (kind == AttentionPosition::relative) return ((load(products + b) + load(band + b)) + (load(c + b) + load(e + b))) * scale;
+        if constexpr (kind == AttentionPosition::relative)
+            return ((load(products + b) + load(band + b)) + (load(c + b) + load(e + b))) * scale;
         if constexpr (kind == AttentionPosition::alibi) return load(products + b) * scale + slope * (lane + (first_offset + float(b)));
         return load(products + b) * scale;
     }

@@ -1,5 +1,6 @@
 // Dense attention in double, the oracle of the attention suites: the formulas of kernels/attention.h written down once more with a
-// (T, T) matrix. `low` rounds P, G and the results to bf16, which makes it the plain low-precision implementation whose error is the measure.
+// (T, T) matrix. `low` rounds P, G and the results to bf16, which makes it the plain low-precision implementation whose error is
+// the measure.
 #pragma once
 #include "support.h"
 

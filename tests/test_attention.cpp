@@ -143,7 +143,8 @@ std::vector<double> shifted_attention(const DenseAttention& a) {
     std::vector<double> raw(size_t(T * T)), out(size_t(T * D));
     for (int64_t i = 0; i < T; i++)
         for (int64_t p = 0; p < T; p++)
-            for (int64_t c = 0; c < D; c++) raw[size_t(i * T + p)] += (a.qkv[a.at(0, i, 0, 0, c)] + a.v[size_t(c)]) * a.r[a.r_at(T - 1 - p, 0, c)];
+            for (int64_t c = 0; c < D; c++)
+                raw[size_t(i * T + p)] += (a.qkv[a.at(0, i, 0, 0, c)] + a.v[size_t(c)]) * a.r[a.r_at(T - 1 - p, 0, c)];
     const std::vector<double> shifted = rel_shift(raw, T, T);
     for (int64_t i = 0; i < T; i++) {
         double sum = 0;
@@ -214,7 +215,8 @@ TEST_CASE("attention: rel_shift of case A14, and attention built on it") {
 
 TEST_CASE("attention f32: forward and all gradients, lengths around the tiles") {
     for (AttentionPosition kind : kinds)
-        for (int64_t T : {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 131, 255, 256, 257, 323}) check_f32(attention_cpu, {1, T, 1, 16}, kind);
+        for (int64_t T : {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 131, 255, 256, 257, 323})
+            check_f32(attention_cpu, {1, T, 1, 16}, kind);
 }
 
 TEST_CASE("attention f32: several tiles of keys") {
@@ -232,7 +234,8 @@ TEST_CASE("attention f32: head sizes") {
 
 TEST_CASE("attention f32: batches and heads") {
     for (AttentionPosition kind : kinds)
-        for (const Shape& s : {Shape{2, 20, 1, 16}, Shape{3, 67, 3, 20}, Shape{2, 130, 3, 64}, Shape{3, 1, 3, 8}}) check_f32(attention_cpu, s, kind);
+        for (const Shape& s : {Shape{2, 20, 1, 16}, Shape{3, 67, 3, 20}, Shape{2, 130, 3, 64}, Shape{3, 1, 3, 8}})
+            check_f32(attention_cpu, s, kind);
 }
 
 TEST_CASE("attention bf16: errors of at most twice, backward three times, the plain implementation's") {
@@ -245,8 +248,9 @@ TEST_CASE("attention bf16: errors of at most twice, backward three times, the pl
 
 TEST_CASE("attention bf16: lengths around the tiles, odd head sizes") {
     for (AttentionPosition kind : kinds)
-        for (const Shape& s : {Shape{1, 31, 2, 48}, Shape{1, 32, 2, 48}, Shape{1, 33, 2, 48}, Shape{1, 63, 2, 33}, Shape{1, 64, 2, 32}, Shape{1, 95, 1, 40},
-                               Shape{1, 96, 1, 40}, Shape{1, 97, 1, 40}, Shape{1, 255, 1, 17}, Shape{1, 256, 1, 15}, Shape{1, 257, 1, 24}, Shape{1, 20, 1, 256}})
+        for (const Shape& s : {Shape{1, 31, 2, 48}, Shape{1, 32, 2, 48}, Shape{1, 33, 2, 48}, Shape{1, 63, 2, 33}, Shape{1, 64, 2, 32},
+                               Shape{1, 95, 1, 40}, Shape{1, 96, 1, 40}, Shape{1, 97, 1, 40}, Shape{1, 255, 1, 17},
+                               Shape{1, 256, 1, 15}, Shape{1, 257, 1, 24}, Shape{1, 20, 1, 256}})
             check_bf16(attention_cpu, s, kind);
 }
 
@@ -258,7 +262,8 @@ TEST_CASE("attention: u and v in bf16") {
 TEST_CASE("attention: a token changes nothing before it") {
     for (AttentionPosition kind : kinds)
         for (Dtype dtype : {Dtype::f32, Dtype::bf16})
-            for (int64_t changed : {1, 7, 8, 40, 63, 64, 66}) for (const AttentionOps* ops : both_cpu) check_causality(*ops, kind, dtype, 67, changed);
+            for (int64_t changed : {1, 7, 8, 40, 63, 64, 66})
+                for (const AttentionOps* ops : both_cpu) check_causality(*ops, kind, dtype, 67, changed);
 }
 
 TEST_CASE("attention: scores of 1e4") {
