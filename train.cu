@@ -10,6 +10,7 @@
 #include "data/corpus.h"
 #include "model/bench.h"
 #include "model/checkpoint_directory.h"
+#include "model/flops.h"
 #include "model/run_log.h"
 
 using namespace clover;
@@ -66,11 +67,13 @@ int train(const TrainOptions& o) {
     CheckpointInfo checkpoint;
     if (o.resume) checkpoint = find_checkpoint(o.out, config);
 
+    const Device& device = find_device(o.device);
     TrainingData data = open_training_data(config);
     const std::string data_summary = data.summary;
-    Trainer trainer(config, find_device(o.device), std::move(data));
+    const double peak = measure_matmul_peak(device, precision_of(config.recipe).activation, 3);
+    Trainer trainer(config, device, std::move(data));
     if (o.resume) trainer.resume(checkpoint);
-    RunLog log(o.out, config, trainer.progress().step, trainer.matmul_peak());
+    RunLog log(o.out, config, trainer.progress().step, peak);
     log.note(to_toml(config));
     log.note(text("data\n", data_summary));
     log.note(text(trainer.table().parameter_count(), " parameters\n", memory_table(trainer.memory())));

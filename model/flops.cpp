@@ -16,27 +16,24 @@ double training_flops(const ModelConfig& c, int64_t batch, int64_t sequence) {
     return 3 * forward;
 }
 
-double measure_matmul_peak(Context& ctx, Dtype dtype, int runs) {
+double measure_matmul_peak(const Device& device, Dtype dtype, int runs) {
     constexpr int64_t n = 2048;
-    Arena arena(ctx.device, "peak");
+    Context ctx(device);
+    Arena arena(device, "peak");
     Tensor a, b, c, scratch;
     arena.place(a, dtype, {n, n});
     arena.place(b, dtype, {n, n});
     arena.place(c, dtype, {n, n});
-    const Gemm product{.c = c, .a = a, .b = b, .transpose_b = true};
-    arena.place(scratch, Dtype::f32, {int64_t(ctx.device.gemm.workspace_bytes(ctx, product) / 4 + 16)});
+    arena.place(scratch, Dtype::f32, {int64_t(device.gemm.workspace_bytes(ctx, {.c = c, .a = a, .b = b, .transpose_b = true}) / sizeof(float)) + 16});
     arena.commit();
-    // The peak has a workspace of its own, so that it can be measured before the run's is planned.
-    Context own(ctx.device);
-    own.gemm_plans = ctx.gemm_plans;
-    own.workspace.base = scratch.data;
-    own.workspace.size = scratch.bytes();
-    ctx.device.elementwise.fill(ctx, a, 0.5f);
-    ctx.device.elementwise.fill(ctx, b, 0.25f);
+    ctx.workspace.base = scratch.data;
+    ctx.workspace.size = scratch.bytes();
+    device.elementwise.fill(ctx, a, 0.5f);
+    device.elementwise.fill(ctx, b, 0.25f);
     std::vector<double> seconds;
     for (int i = 0; i < runs + 2; i++) {
         const auto start = std::chrono::steady_clock::now();
-        ctx.device.gemm.run(own, {.c = c, .a = a, .b = b, .transpose_b = true});
+        device.gemm.run(ctx, {.c = c, .a = a, .b = b, .transpose_b = true});
         seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     }
     std::sort(seconds.begin() + 2, seconds.end());

@@ -14,7 +14,8 @@ namespace clover {
 
 double training_flops(const ModelConfig& c, int64_t batch, int64_t sequence);
 
-/// FLOP/s of a square product of 2048 (median of `runs` after two), in the dtype of its inputs, f32 sums.
-double measure_matmul_peak(Context& ctx, Dtype dtype, int runs);
+/// FLOP/s of a square product of 2048 (median of `runs` after two), in the dtype of its inputs, f32 sums. Takes 50 MB while it
+/// runs and leaves nothing: call it before the run's memory is allocated.
+double measure_matmul_peak(const Device& device, Dtype dtype, int runs);
 
 }  // namespace clover

@@ -41,7 +41,7 @@ int64_t longest_prompt(const Config& c, const TrainingData& data) {
 }  // namespace
 
 Trainer::Trainer(const Config& config, const Device& device, TrainingData data)
-    : config_(config), data_(std::move(data)), ctx_(device), peak_(measure_matmul_peak(ctx_, precision_of(config.recipe).activation, 5)),
+    : config_(config), data_(std::move(data)), ctx_(device),
       parameter_arena_(device, "parameters"), gradient_arena_(device, "gradients"), optimizer_arena_(device, "optimizer"),
       activation_arena_(device, "activations"), generation_arena_(device, "generation"), workspace_arena_(device, "workspace"),
       table_(config_.model), parameters_(table_, config_.recipe, true, parameter_arena_, gradient_arena_, optimizer_arena_),
@@ -103,7 +103,9 @@ StepReport Trainer::step() {
 Trainer::Totals Trainer::forward_backward(int64_t global_batch) {
     const int64_t length = config_.model.context + 1, micro = config_.train.micro_batch;
     for (int64_t i = 0; i < global_batch; i++) data_.read(progress_.samples + i, sample_.data() + i * length);
-    const float scale = 1.0f / float(global_batch * config_.model.context);
+    int64_t trained = 0;
+    for (int64_t i = 0; i < global_batch * length; i++) trained += i % length != 0 && sample_[size_t(i)] >= 0;
+    const float scale = 1.0f / float(std::max<int64_t>(trained, 1));
 
     Totals totals;
     model_.zero_gradients(ctx_);

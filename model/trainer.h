@@ -72,8 +72,6 @@ public:
     const Progress& progress() const { return progress_; }
     const ParameterTable& table() const { return table_; }
     const Parameters& parameters() const { return parameters_; }
-    /// FLOP/s of a large square product in the recipe's dtype on this machine.
-    double matmul_peak() const { return peak_; }
     /// Arenas, and what the process held before they were touched.
     std::vector<MemoryRow> memory() const;
 
@@ -81,7 +79,6 @@ private:
     Config config_;
     TrainingData data_;
     Context ctx_;
-    double peak_;
     Arena parameter_arena_, gradient_arena_, optimizer_arena_, activation_arena_, generation_arena_, workspace_arena_;
     ParameterTable table_;
     Parameters parameters_;
