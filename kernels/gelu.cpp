@@ -19,7 +19,8 @@ void forward_elements(const GeluForward& g) {
     const T* const x = g.x.as<T>();
     parallel_vectors(g.x.count(), [=](int64_t i, auto lanes) {
         const f32x16 v = load(x + i, lanes);
-        store(y + i, v * (1.0f / (1.0f + exp(minus_2u(v)))), lanes);
+        // e below overflow; far below -20 it no longer grows with x, so x must not either.
+        store(y + i, max(splat(-20.0f), v) * reciprocal(1.0f + exp(min(splat(87.0f), minus_2u(v)))), lanes);
     });
 }
 
@@ -30,7 +31,7 @@ void backward_elements(const GeluBackward& g) {
     parallel_vectors(g.x.count(), [=](int64_t i, auto lanes) {
         const f32x16 v = load(x + i, lanes);
         // e below overflow, so that e s is 1 there.
-        const f32x16 e = exp(min(splat(87.0f), minus_2u(v))), s = 1.0f / (1.0f + e);
+        const f32x16 e = exp(min(splat(87.0f), minus_2u(v))), s = reciprocal(1.0f + e);
         // x times the slope of 2u, at an x for which it is finite: beyond 20, s · e s is 0.
         const f32x16 near = max(splat(-20.0f), min(splat(20.0f), v));
         const f32x16 slope = near * (near * near * (6 * root * cubic) + 2 * root);

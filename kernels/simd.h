@@ -239,6 +239,16 @@ CLOVER_INLINE f32x16 exp(f32x16 x) {
     return scale_by_power_of_two(p, n);
 }
 
+/// 1 / x for x in [1, 2^126], relative error below 1.2e-7: a division takes three times as long.
+CLOVER_INLINE f32x16 reciprocal(f32x16 x) {
+#if defined(__AVX512F__)
+    const f32x16 y = (f32x16)_mm512_maskz_rcp14_ps(0xffff, (__m512)x);
+    return y * (2.0f - x * y);  // one step of Newton's takes 14 bits to 28
+#else
+    return 1.0f / x;
+#endif
+}
+
 /// tanh x, relative error below 2.0e-7; ±1 for ±∞, NaN for NaN.
 CLOVER_INLINE f32x16 tanh(f32x16 x) {
     const f32x16 a = abs(x), z = x * x;

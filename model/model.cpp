@@ -9,11 +9,12 @@
 namespace clover {
 namespace {
 
-// A chunk of logits in f32 may take this much, but has at least 128 rows, so that the products stay efficient.
+// A chunk of logits in f32 may take this much, but has at least 256 rows: each chunk reads the whole head weight, which pays only
+// over many rows.
 constexpr int64_t logits_chunk_bytes = int64_t{64} << 20;
 
 int64_t choose_head_rows(int64_t rows, int64_t vocab) {
-    const int64_t most = std::max<int64_t>(128, logits_chunk_bytes / (4 * vocab));
+    const int64_t most = std::max<int64_t>(256, logits_chunk_bytes / (4 * vocab));
     const int64_t chunks = (rows + most - 1) / most;
     return std::min(rows, ((rows + chunks - 1) / chunks + 15) / 16 * 16);
 }
@@ -25,7 +26,8 @@ Tensor first_values(Tensor t, int64_t n) { return t.present() ? values_at(t, 0, 
 
 Model::Model(const ModelConfig& config, const Parameters& parameters, ModelShape shape, Arena& arena)
     : config_(config), parameters_(parameters), shape_(shape), rows_(shape.batch * shape.sequence),
-      head_rows_(choose_head_rows(rows_, config.vocab)), blocks_(size_t(config.layers)), caches_(size_t(shape.cache ? config.layers : 0)),
+      head_rows_(choose_head_rows(rows_, config.vocab)),
+      gradient_rows_(parameters.precision.activation == Dtype::f32 ? head_rows_ : std::min(rows_, 2 * head_rows_)), blocks_(size_t(config.layers)), caches_(size_t(shape.cache ? config.layers : 0)),
       shared_{.config = config, .parameters = parameters, .batch = shape.batch, .sequence = shape.sequence} {
     const Dtype act = parameters.precision.activation;
     const int64_t n = rows_, c = config.hidden, inner = config.heads * config.head_size;
@@ -52,7 +54,7 @@ Model::Model(const ModelConfig& config, const Parameters& parameters, ModelShape
     arena.place(final_rstd_, Dtype::f32, {n});
     arena.place(logits_, Dtype::f32, {head_rows_, config.vocab});
     if (!shape.training) return;
-    if (act != Dtype::f32) arena.place(dlogits_, act, {head_rows_, config.vocab});
+    if (act != Dtype::f32) arena.place(dlogits_, act, {gradient_rows_, config.vocab});
     arena.place(dfinal_, act, {n, c});
     arena.place(shared_.dstream, act, {n, c});
     arena.place(shared_.dnorm, act, {n, c});
@@ -116,12 +118,13 @@ size_t Model::workspace_bytes(Context& ctx) const {
                                                                .b = parameters_.value(Role::relative_weight, 0), .transpose_b = true}));
     }
     const Tensor w = parameters_.value(Role::head_weight);
-    for (int64_t r : {head_rows_, rows_ % head_rows_, int64_t{1}}) {
-        if (r == 0) continue;
-        const Tensor x = final_norm_.row_range(0, r), y = logits_.row_range(0, r);
-        most = std::max(most, k.gemm.workspace_bytes(ctx, {.c = y, .a = x, .b = w, .transpose_b = true}));
-        if (!shape_.training) continue;
-        const Tensor dy = dlogits_.present() ? dlogits_.row_range(0, r) : y;
+    for (int64_t r : {head_rows_, rows_ % head_rows_, int64_t{1}})
+        if (r > 0)
+            most = std::max(most, k.gemm.workspace_bytes(ctx, {.c = logits_.row_range(0, r), .a = final_norm_.row_range(0, r), .b = w,
+                                                               .transpose_b = true}));
+    for (int64_t r : {gradient_rows_, rows_ % gradient_rows_}) {
+        if (r == 0 || !shape_.training) continue;
+        const Tensor x = final_norm_.row_range(0, r), dy = dlogits_.present() ? dlogits_.row_range(0, r) : logits_.row_range(0, r);
         most = std::max(most, k.gemm.workspace_bytes(ctx, {.c = x, .a = dy, .b = w}));
         for (bool accumulate : {false, true})
             most = std::max(most, k.gemm.workspace_bytes(ctx, {.c = parameters_.gradient(Role::head_weight), .a = dy, .b = x,
@@ -196,14 +199,17 @@ void Model::loss(Context& ctx, Tensor losses, Tensor targets) {
 
 void Model::loss_backward(Context& ctx, Tensor losses, Tensor targets, float scale, bool fresh) {
     const Tensor w = parameters_.value(Role::head_weight), dw = parameters_.gradient(Role::head_weight);
-    for (int64_t first = 0; first < rows_; first += head_rows_) {
-        const int64_t r = std::min(head_rows_, rows_ - first);
-        const Tensor y = logits_.row_range(0, r), dy = dlogits_.present() ? dlogits_.row_range(0, r) : y;
-        logits(ctx, y, first);
-        ctx.device.cross_entropy.run(ctx, {.loss = values_at(losses, first, r), .dlogits = dy, .logits = y,
-                                           .targets = values_at(targets, first, r), .scale = scale});
-        linear_backward(ctx, {.dx = dfinal_.row_range(first, r), .dw = dw, .dy = dy, .x = final_norm_.row_range(first, r), .w = w,
-                              .fresh = fresh && first == 0});
+    for (int64_t first = 0; first < rows_; first += gradient_rows_) {
+        const int64_t n = std::min(gradient_rows_, rows_ - first);
+        for (int64_t done = 0; done < n; done += head_rows_) {
+            const int64_t r = std::min(head_rows_, n - done);
+            const Tensor y = logits_.row_range(0, r);
+            logits(ctx, y, first + done);
+            ctx.device.cross_entropy.run(ctx, {.loss = values_at(losses, first + done, r), .dlogits = dlogits_.present() ? dlogits_.row_range(done, r) : y,
+                                               .logits = y, .targets = values_at(targets, first + done, r), .scale = scale});
+        }
+        linear_backward(ctx, {.dx = dfinal_.row_range(first, n), .dw = dw, .dy = (dlogits_.present() ? dlogits_ : logits_).row_range(0, n),
+                              .x = final_norm_.row_range(first, n), .w = w, .fresh = fresh && first == 0});
     }
     ctx.device.norm.backward(ctx, final_norm_backward());
 }

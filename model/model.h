@@ -57,12 +57,14 @@ private:
     const Parameters& parameters_;
     ModelShape shape_;
     int64_t rows_, head_rows_;
+    int64_t gradient_rows_;  // rows of dlogits at a time: in bf16 two chunks of logits fit where one in f32 does
     std::vector<BlockActivations> blocks_;
     std::vector<BlockCache> caches_;
     BlockShared shared_;
     Tensor embedding_, embedding_mean_, embedding_rstd_;  // before the embedding norm, where there is one
     Tensor final_input_, final_norm_, final_mean_, final_rstd_;
-    Tensor logits_, dlogits_;  // (head_rows, V)
+    Tensor logits_;            // (head_rows, V) f32
+    Tensor dlogits_;           // (gradient_rows, V) bf16; absent in f32, where the gradient takes the place of the logits
     Tensor dfinal_;            // (N, C)
 
     void place_block(Arena& arena, BlockActivations& a);
