@@ -62,6 +62,7 @@ CheckpointInfo find_checkpoint(const std::string& out, const Config& config) {
 
 int train(const TrainOptions& o) {
     const Config config = read_config(o.config, o.set);
+    for (const std::string& w : config_warnings(config)) std::fprintf(stderr, "warning: %s\n", w.c_str());
     const std::string checkpoints = o.out + "/checkpoints";
     require(o.resume || list_checkpoints(checkpoints).empty(), "--out ", o.out, ": holds a run already; continue it with --resume, or choose another --out");
     CheckpointInfo checkpoint;

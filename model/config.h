@@ -1,5 +1,5 @@
 // The configuration of a run: one TOML file (sections and keys below), `--set section.key=value` on top, defaults from
-// model.family and model.preset beneath. One table in config.cpp binds each key to its member, range, default and help line;
+// model.family and model.preset beneath. One table in config_keys.cpp binds each key to its member, range, default and help line;
 // reading, errors, the printout and the README's reference all come from it.
 #pragma once
 #include <cstdint>
@@ -82,6 +82,8 @@ struct Config {
 Config read_config(const std::string& path, const std::vector<std::string>& overrides);
 /// The same from text; `origin` stands in messages where the file name would.
 Config parse_config(const std::string& toml, const std::string& origin, const std::vector<std::string>& overrides);
+/// Values that may stand but can hardly be meant, one line each, such as a warm-up longer than the run.
+std::vector<std::string> config_warnings(const Config& config);
 /// The resolved config as TOML that reads back to the same values.
 std::string to_toml(const Config& config);
 /// One line per key: section.key, type and range, default, meaning. For `clover train --help` and the README.

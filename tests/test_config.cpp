@@ -294,6 +294,28 @@ TEST_CASE("combinations that do not fit") {
     CHECK(parse(small, {"optimizer.warmup=10", "optimizer.decay=10"}).optimizer.warmup == 10);
 }
 
+TEST_CASE("a warm-up longer than the run is a warning") {
+    using Lines = std::vector<std::string>;
+    const auto warnings = [](const std::vector<std::string>& overrides) { return config_warnings(parse(small, overrides)); };
+    const std::string never = "; the learning rate never reaches optimizer.lr";
+    CHECK(warnings({}).empty());
+    // Gopher's warm-up is 1500 steps by default.
+    CHECK(warnings({"model.family=gopher", "train.steps=100"}) == Lines{"optimizer.warmup = 1500 is longer than the run of 100 steps" + never});
+    CHECK(warnings({"model.family=gopher", "train.steps=1500"}).empty());
+    CHECK(warnings({"optimizer.schedule=constant", "optimizer.warmup=10", "train.global_batch=4"}).empty());
+    CHECK(warnings({"optimizer.schedule=constant", "optimizer.warmup=11", "train.global_batch=4"}) ==
+          Lines{"optimizer.warmup = 11 is longer than the run of 10 steps" + never});
+    CHECK(warnings({"optimizer.warmup=40", "train.global_batch=4"}).empty());
+    CHECK(warnings({"optimizer.warmup=41", "train.global_batch=4"}) == Lines{"optimizer.warmup = 41 is longer than the run of 40 samples" + never});
+    // Ten batches of 1, 1, 2, 3, 4, 4, 4, 4, 4, 4: each size for 2 samples, then all of 4.
+    CHECK(warnings({"optimizer.warmup=31", "train.global_batch=4", "train.ramp_up=[1, 1, 6]"}).empty());
+    CHECK(warnings({"optimizer.warmup=32", "train.global_batch=4", "train.ramp_up=[1, 1, 6]"}) ==
+          Lines{"optimizer.warmup = 32 is longer than the run of 31 samples" + never});
+    // No learning rate to warm up to: it starts there.
+    CHECK(warnings({"optimizer.warmup=11", "optimizer.start_lr=1e-3"}).empty());
+    for (const char* preset : {"bloom-560m", "gopher-417m"}) CHECK(config_warnings(parse(text("model.preset = '", preset, "'\n"))).empty());
+}
+
 TEST_CASE("the command line beats the file, the last override the earlier, the file the preset") {
     CHECK(parse(small, {"train.steps=20"}).train.steps == 20);
     CHECK(parse(small, {"train.steps=20", "train.steps=30"}).train.steps == 30);

@@ -1,0 +1,66 @@
+// Combinations of values: those that are refused, and those that are only strange.
+#include "config_draft.h"
+
+namespace clover::config {
+namespace {
+
+void check_model(const Draft& d, const std::string& origin) {
+    const ModelConfig& m = d.config.model;
+    const std::string where = d.blame({"model.head_size", "model.heads", "model.hidden"}, origin);
+    require(d.has("model.head_size") || m.hidden % m.heads == 0, where, ": ", d.said("model.hidden"), " is not a multiple of ",
+            d.said("model.heads"));
+    require((m.position != Position::relative && m.position != Position::sinusoidal) || m.hidden % 2 == 0, where, ": ",
+            d.said("model.hidden"), " must be even for ", d.said("model.position"), ", which pairs sines with cosines");
+}
+
+void check_batches(const Draft& d, const std::string& origin) {
+    const TrainConfig& t = d.config.train;
+    require(t.global_batch % t.micro_batch == 0, d.blame({"train.micro_batch", "train.global_batch"}, origin), ": ",
+            d.said("train.global_batch"), " must be a multiple of ", d.said("train.micro_batch"));
+    if (t.ramp_up.samples == 0) return;
+    const RampUp& r = t.ramp_up;
+    const std::string where = d.blame({"train.ramp_up", "train.global_batch", "train.micro_batch"}, origin);
+    require(r.start < t.global_batch, where, ": ", d.said("train.ramp_up"), " must start below ", d.said("train.global_batch"),
+            "; for no ramp-up write []");
+    require((t.global_batch - r.start) % r.increment == 0, where, ": ", d.said("train.ramp_up"), " does not reach ",
+            d.said("train.global_batch"), " from ", r.start, " in increments of ", r.increment);
+    require(r.start % t.micro_batch == 0 && r.increment % t.micro_batch == 0, where, ": start and increment of ", d.said("train.ramp_up"),
+            " must be multiples of ", d.said("train.micro_batch"));
+}
+
+void check_optimizer(const Draft& d, const std::string& origin) {
+    const OptimizerConfig& o = d.config.optimizer;
+    require(o.min_lr <= o.lr, d.blame({"optimizer.min_lr", "optimizer.lr"}, origin), ": ", d.said("optimizer.min_lr"),
+            " must not be above ", d.said("optimizer.lr"));
+    require(o.start_lr <= o.lr, d.blame({"optimizer.start_lr", "optimizer.lr"}, origin), ": ", d.said("optimizer.start_lr"),
+            " must not be above ", d.said("optimizer.lr"));
+    require(o.decay == 0 || o.warmup <= o.decay, d.blame({"optimizer.warmup", "optimizer.decay"}, origin), ": ",
+            d.said("optimizer.warmup"), " must not be longer than ", d.said("optimizer.decay"));
+    require(o.name != OptimizerName::adam || o.weight_decay == 0, d.blame({"optimizer.weight_decay", "optimizer.name"}, origin), ": ",
+            d.said("optimizer.name"), " has no weight decay, but ", d.said("optimizer.weight_decay"), "; use optimizer.name = \"adamw\"");
+}
+
+}  // namespace
+
+void check_combinations(const Draft& draft, const std::string& origin) {
+    check_model(draft, origin);
+    check_batches(draft, origin);
+    check_optimizer(draft, origin);
+}
+
+}  // namespace clover::config
+
+namespace clover {
+
+std::vector<std::string> config_warnings(const Config& c) {
+    const bool in_samples = c.optimizer.schedule == Schedule::cosine_samples;
+    const int64_t run = in_samples ? samples_after(c.train.ramp_up, c.train.global_batch, c.train.steps) : c.train.steps;
+    std::vector<std::string> warnings;
+    // A warm-up from lr to lr changes nothing.
+    if (c.optimizer.warmup > run && c.optimizer.start_lr < c.optimizer.lr)
+        warnings.push_back(text("optimizer.warmup = ", c.optimizer.warmup, " is longer than the run of ", run,
+                                in_samples ? " samples" : " steps", "; the learning rate never reaches optimizer.lr"));
+    return warnings;
+}
+
+}  // namespace clover
