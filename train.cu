@@ -72,9 +72,9 @@ int train(const TrainOptions& o) {
     TrainingData data = open_training_data(config);
     const std::string data_summary = data.summary;
     const double peak = measure_matmul_peak(device, precision_of(config.recipe).activation, 3);
+    RunLog log(o.out, config, checkpoint.progress.step, peak);
     Trainer trainer(config, device, std::move(data));
     if (o.resume) trainer.resume(checkpoint);
-    RunLog log(o.out, config, trainer.progress().step, peak);
     log.note(to_toml(config));
     log.note(text("data\n", data_summary));
     log.note(text(trainer.table().parameter_count(), " parameters\n", memory_table(trainer.memory())));

@@ -3,12 +3,22 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <fstream>
+#include <limits>
 
 namespace clover {
 namespace {
 
 constexpr size_t page = 4096;
 size_t whole_pages(size_t bytes) { return (bytes + page - 1) / page * page; }
+
+// What Linux thinks can be had without swapping.
+size_t available() {
+    std::ifstream info("/proc/meminfo");
+    for (std::string line; std::getline(info, line);)
+        if (line.rfind("MemAvailable:", 0) == 0) return std::stoull(line.substr(13)) * 1024;
+    return std::numeric_limits<size_t>::max();
+}
 
 void* allocate(size_t bytes) {
     if (bytes == 0) return nullptr;
@@ -22,7 +32,7 @@ void release(void* p, size_t bytes) {
 }
 void copy(Context&, void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
 
-const Device cpu{"cpu",     {allocate, release, copy, copy}, gemm_cpu,          norm_cpu,        gelu_cpu, embedding_cpu,
+const Device cpu{"cpu",     {available, allocate, release, copy, copy}, gemm_cpu,          norm_cpu,        gelu_cpu, embedding_cpu,
                  attention_cpu, cross_entropy_cpu,          elementwise_cpu, adamw_cpu};
 
 }  // namespace

@@ -15,6 +15,8 @@
 namespace clover {
 
 struct MemoryOps {
+    /// Bytes that can still be allocated.
+    size_t (*available)();
     /// Zeroed, 4096-byte aligned. Throws Error with the size when there is not enough.
     void* (*allocate)(size_t bytes);
     void (*release)(void* p, size_t bytes);

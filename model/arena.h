@@ -43,4 +43,17 @@ private:
     size_t bytes_ = 0;
 };
 
+/// Commits the arenas of a model, all or none. Throws InputError saying what is needed and what there is.
+inline void commit_together(const Device& device, std::initializer_list<Arena*> arenas) {
+    size_t needed = 0;
+    std::string parts;
+    for (const Arena* arena : arenas) {
+        needed += arena->bytes();
+        if (arena->bytes() > 0) parts += text(parts.empty() ? "" : ", ", arena->name(), " ", arena->bytes() >> 20, " MiB");
+    }
+    require(needed <= device.memory.available(), "not enough memory: the model needs ", needed >> 20, " MiB (", parts, "), ",
+            device.memory.available() >> 20, " MiB are available; lower train.micro_batch or model.context, or take a smaller model");
+    for (Arena* arena : arenas) arena->commit();
+}
+
 }  // namespace clover

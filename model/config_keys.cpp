@@ -77,7 +77,7 @@ std::vector<Key> make_keys() {
         {"data", "valid", Sources{AT(data.valid)}, fixed("[]"),
          "validation text, likewise", "val valid_data validation eval"},
         {"data", "tokenizer", Text{AT(data.tokenizer)}, fixed("'bytes'"),
-         "bytes, a tokenizer.json or a SentencePiece .model", "tokenizer_file vocab_file tokenizer_path"},
+         "bytes: every byte is a token", "tokenizer_file vocab_file tokenizer_path"},
         {"data", "cache", Text{AT(data.cache)}, fixed("'.clover-cache'"),
          "folder where text is tokenised to", "cache_dir"},
 

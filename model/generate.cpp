@@ -98,7 +98,7 @@ LoadedModel::LoadedModel(const CheckpointInfo& checkpoint, const Device& device,
       parameters_(table_, config_.recipe, false, parameter_arena_, unused_, unused_),
       generator_(config_.model, parameters_, capacity, activation_arena_) {
     workspace_arena_.place(workspace_, Dtype::f32, {int64_t(generator_.workspace_bytes(ctx_) / sizeof(float)) + 16});
-    for (Arena* arena : {&parameter_arena_, &activation_arena_, &workspace_arena_}) arena->commit();
+    commit_together(device, {&parameter_arena_, &activation_arena_, &workspace_arena_});
     ctx_.workspace.base = workspace_.data;
     ctx_.workspace.size = workspace_.bytes();
     generator_.prepare(ctx_);

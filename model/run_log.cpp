@@ -1,5 +1,7 @@
 #include "run_log.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -45,9 +47,13 @@ RunLog::RunLog(const std::string& out, const Config& config, int64_t resumed_ste
       log_every_(config.train.log_every), peak_(matmul_peak) {
     try {
         std::filesystem::create_directories(out);
+        lock_ = open((out + "/.lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+        require(lock_ >= 0, std::strerror(errno));
+        require(flock(lock_, LOCK_EX | LOCK_NB) == 0, "another process is training there");
         write_file_whole(out + "/config.toml", to_toml(config));
         write_file_whole(path_, lines_up_to(path_, resumed_step));
     } catch (const std::exception& e) {
+        if (lock_ >= 0) close(lock_);
         throw InputError(text("--out ", out, ": cannot be written: ", e.what()));
     }
     file_ = std::fopen(path_.c_str(), "a");
@@ -57,6 +63,7 @@ RunLog::RunLog(const std::string& out, const Config& config, int64_t resumed_ste
 RunLog::~RunLog() {
     close_line();
     if (file_) std::fclose(file_);
+    close(lock_);
 }
 
 void RunLog::write(const std::string& json_line) {

@@ -12,7 +12,8 @@ namespace clover {
 class RunLog {
 public:
     /// Makes OUT with OUT/config.toml and opens OUT/log.jsonl. A resumed run keeps the lines up to `resumed_step` and drops later
-    /// ones, so that the file reads as if the run had never stopped. Throws InputError if OUT cannot be written.
+    /// ones, so that the file reads as if the run had never stopped. Throws InputError if OUT cannot be written or another process
+    /// is writing it.
     RunLog(const std::string& out, const Config& config, int64_t resumed_step, double matmul_peak);
     ~RunLog();
     RunLog(const RunLog&) = delete;
@@ -25,6 +26,7 @@ public:
 private:
     std::string path_;
     std::FILE* file_;
+    int lock_ = -1;  // OUT/.lock, held while the run lives
     bool terminal_, line_open_ = false;
     int64_t steps_, log_every_;
     double peak_;

@@ -61,7 +61,7 @@ Trainer::Trainer(const Config& config, const Device& device, TrainingData data)
     host_ids_.resize(size_t(b * t)), host_targets_.resize(size_t(b * t)), host_losses_.resize(size_t(b * t));
     resident_before_ = resident_bytes();
 
-    for (Arena* arena : {&parameter_arena_, &gradient_arena_, &optimizer_arena_, &activation_arena_, &generation_arena_, &workspace_arena_}) arena->commit();
+    commit_together(device, {&parameter_arena_, &gradient_arena_, &optimizer_arena_, &activation_arena_, &generation_arena_, &workspace_arena_});
     ctx_.workspace.base = workspace_.data;
     ctx_.workspace.size = workspace_.bytes();
     model_.prepare(ctx_);

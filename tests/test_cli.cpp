@@ -213,6 +213,25 @@ TEST_SUITE("cli") {
         CHECK(p.run("train run.toml --out run --resume --set train.steps=40 --set train.log_every=7").code == 0);
     }
 
+    TEST_CASE("two processes cannot train into one folder; a model beyond the memory is refused with its size") {
+        Program p;
+        p.prepare();
+        const pid_t pid = p.start({"train", "run.toml", "--out", "run", "--set", "train.steps=100000"});
+        wait_for_file(p.folder / "run/log.jsonl");
+        Result r = p.run("train run.toml --out run");
+        kill(pid, SIGKILL);
+        int status;
+        waitpid(pid, &status, 0);
+        CHECK(r.code == 2);
+        CHECK(contains(r.err, "another process"));
+        r = p.run("train run.toml --out big --set model.hidden=16384 --set model.heads=128 --set model.layers=80 --set model.vocab=32000");
+        INFO(r.err);
+        CHECK(r.code == 2);
+        CHECK(contains(r.err, "not enough memory"));
+        CHECK(contains(r.err, "optimizer"));
+        CHECK(lines_in(r.err) == 1);
+    }
+
     TEST_CASE("a full disk: exit code 3, the last good checkpoint stays and serves (A16)") {
         Program p;
         p.prepare();
