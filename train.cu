@@ -1,10 +1,10 @@
 // Clover's commands, and the training loop. `./clover COMMAND --help` says what each takes.
-#include <omp.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include "data/corpus.h"
@@ -237,9 +237,19 @@ int run(int argc, char** argv) {
     return bench(bench_options);
 }
 
+// By default OpenMP's idle threads spin for milliseconds, which starves the working ones as soon as another program wants a core: a
+// step then takes ten times as long. libgomp reads its settings before main, so the program starts itself once more with a short spin,
+// unless the user has chosen.
+void limit_spinning(char** argv) {
+    if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
+    setenv("GOMP_SPINCOUNT", "10000", 1);
+    execv("/proc/self/exe", argv);  // returns only where it failed; then the run goes on as it is
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+    limit_spinning(argv);
     try {
         return run(argc, argv);
     } catch (const InputError& e) {
