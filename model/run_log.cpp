@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -23,6 +25,11 @@ std::string format(const char* pattern, Args... args) {
     char buffer[512];
     std::snprintf(buffer, sizeof buffer, pattern, args...);
     return buffer;
+}
+
+size_t terminal_columns() {
+    winsize size{};
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
 }
 
 // The lines of an earlier log up to and including `step`. A last line cut short by a kill does not parse and goes.
@@ -84,12 +91,16 @@ void RunLog::step(const StepReport& r) {
                {"utilisation", utilisation}, {"seconds", r.seconds}}.dump());
     seconds_per_step_ = seconds_per_step_ == 0 ? r.seconds : 0.95 * seconds_per_step_ + 0.05 * r.seconds;
     const bool due = r.progress.step % log_every_ == 0 || r.progress.step == steps_ || r.progress.step == 1;
-    if (!due && !terminal_) return;
-    const std::string line = format("step %*lld/%lld  loss %.4f  %.4f bits/byte  grad norm %.3f  lr %.2e  %.0f tokens/s  %.0f%% of %.0f GFLOP/s  %s left",
+    // On a terminal one line is written over and over, ten times a second at most; every log_every-th step stays.
+    const auto now = std::chrono::steady_clock::now();
+    if (!due && (!terminal_ || now - last_shown_ < std::chrono::milliseconds(100))) return;
+    last_shown_ = now;
+    std::string line = format("step %*lld/%lld  loss %.4f  %.4f bits/byte  grad norm %.3f  lr %.2e  %.0f tokens/s  %.0f%% of %.0f GFLOP/s  %s left",
                                     int(std::to_string(steps_).size()), static_cast<long long>(r.progress.step), static_cast<long long>(steps_), r.loss,
                                     r.bits_per_byte, r.grad_norm, r.lr, r.tokens_per_s, 100 * utilisation, peak_ / 1e9,
                                     format_seconds(seconds_per_step_ * double(steps_ - r.progress.step)).c_str());
     if (terminal_) {
+        line.resize(std::min(line.size(), terminal_columns() - 1));  // a wrapped line cannot be written over
         std::printf("\r\033[K%s", line.c_str());
         line_open_ = true;
         if (due) close_line();

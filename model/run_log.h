@@ -1,5 +1,6 @@
 // What a run shows and writes down: the live progress line, OUT/log.jsonl (one JSON object a step), the resolved config.
 #pragma once
+#include <chrono>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ private:
     int64_t steps_, log_every_;
     double peak_;
     double seconds_per_step_ = 0;  // smoothed
+    std::chrono::steady_clock::time_point last_shown_{};
 
     void write(const std::string& json_line);
     void close_line();
