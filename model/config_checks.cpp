@@ -4,11 +4,15 @@
 namespace clover::config {
 namespace {
 
+constexpr int64_t largest_head = 256;  // kernels/attention.h
+
 void check_model(const Draft& d, const std::string& origin) {
     const ModelConfig& m = d.config.model;
     const std::string where = d.blame({"model.head_size", "model.heads", "model.hidden"}, origin);
     require(d.has("model.head_size") || m.hidden % m.heads == 0, where, ": ", d.said("model.hidden"), " is not a multiple of ",
             d.said("model.heads"));
+    require(m.head_size <= largest_head, where, ": ", d.said("model.hidden"), " and ", d.said("model.heads"), " make heads of ", m.head_size,
+            ", but attention takes at most ", largest_head, "; raise model.heads or set model.head_size");
     require((m.position != Position::relative && m.position != Position::sinusoidal) || m.hidden % 2 == 0, where, ": ",
             d.said("model.hidden"), " must be even for ", d.said("model.position"), ", which pairs sines with cosines");
 }

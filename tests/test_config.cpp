@@ -272,6 +272,9 @@ TEST_CASE("what is missing is named") {
 
 TEST_CASE("combinations that do not fit") {
     CHECK(refused_override("model.heads=3") == "--set model.heads=3: model.hidden = 64 is not a multiple of model.heads = 3");
+    CHECK(contains(refusal(small, {"model.hidden=1028", "model.heads=4"}), "make heads of 257, but attention takes at most 256"));
+    CHECK(parse(small, {"model.hidden=1024", "model.heads=4"}).model.head_size == 256);
+    CHECK(contains(refused_override("model.head_size=257"), "attention takes at most 256"));
     CHECK(contains(refusal(small, {"model.position=relative", "model.hidden=3", "model.heads=3"}), "must be even for model.position = \"relative\""));
     CHECK(refusal(small, {"train.global_batch=10", "train.micro_batch=4"}) ==
           "--set train.micro_batch=4: train.global_batch = 10 must be a multiple of train.micro_batch = 4");
