@@ -150,6 +150,11 @@ MappedFile::~MappedFile() {
     if (data_ != nullptr) ::munmap(const_cast<unsigned char*>(data_), size_);
 }
 
+void MappedFile::release(size_t first, size_t count) const {
+    const size_t page = size_t(::sysconf(_SC_PAGESIZE)), begin = first / page * page;
+    if (count > 0) ::madvise(const_cast<unsigned char*>(data_) + begin, first + count - begin, MADV_DONTNEED);
+}
+
 MappedFile::MappedFile(MappedFile&& other) noexcept : data_(other.data_), size_(other.size_) {
     other.data_ = nullptr;
     other.size_ = 0;

@@ -28,6 +28,8 @@ public:
     MappedFile& operator=(MappedFile&&) = delete;
     const unsigned char* data() const { return data_; }
     size_t size() const { return size_; }
+    /// The process no longer holds the pages of bytes [first, first + count) in memory; reading them again reads the file again.
+    void release(size_t first, size_t count) const;
 
 private:
     const unsigned char* data_ = nullptr;

@@ -202,6 +202,15 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(p
     for (size_t i = 0; i < entries_.size(); i++) by_name_[entries_[i].name] = i;
 }
 
+void SafetensorsFile::for_parts(const SafetensorsEntry& e, const std::function<void(const unsigned char*, size_t)>& take) const {
+    constexpr size_t part = 1 << 20;
+    for (uint64_t first = e.begin; first < e.end; first += part) {
+        const size_t count = size_t(std::min<uint64_t>(part, e.end - first));
+        take(file_.data() + data_start_ + first, count);
+        file_.release(data_start_ + first, count);
+    }
+}
+
 const SafetensorsEntry* SafetensorsFile::find(const std::string& name) const {
     const auto found = by_name_.find(name);
     return found == by_name_.end() ? nullptr : &entries_[found->second];

@@ -3,6 +3,7 @@
 // Offsets count from the end of the header; tensors lie without holes. (github.com/huggingface/safetensors, README.)
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -32,6 +33,8 @@ public:
     /// Like find, but throws InputError naming file and tensor.
     const SafetensorsEntry& at(const std::string& name) const;
     const unsigned char* data(const SafetensorsEntry& e) const { return file_.data() + data_start_ + e.begin; }
+    /// Calls take(bytes, count) for one part of the tensor after the other; of the file no more than a part stays in memory.
+    void for_parts(const SafetensorsEntry& e, const std::function<void(const unsigned char*, size_t)>& take) const;
     const std::string& path() const { return path_; }
 
 private:
