@@ -49,14 +49,24 @@ std::string first_difference(const std::string& a, const std::string& b) {
     return "they differ in length";
 }
 
+void require_same(const std::string& where, const Config& had, const Config& has) {
+    const std::string saved = to_toml(without_free_keys(had)), wanted = to_toml(without_free_keys(has));
+    require(saved == wanted, where, ": was made by another config: ", first_difference(saved, wanted),
+            "; resume with the same values, or choose another --out");
+}
+
+// The newest whole checkpoint of a run; without a folder for a run that was ended before its first.
 CheckpointInfo find_checkpoint(const std::string& out, const Config& config) {
+    const std::string begun = out + "/config.toml";
+    if (list_checkpoints(out + "/checkpoints").empty() && std::filesystem::exists(begun)) {
+        require_same(begun, read_config(begun, {}), config);
+        return {};
+    }
     std::vector<std::string> warnings;
     const std::string folder = newest_checkpoint(out + "/checkpoints", warnings);
     for (const std::string& w : warnings) std::fprintf(stderr, "warning: %s\n", w.c_str());
     CheckpointInfo info = read_checkpoint(folder);
-    const std::string saved = to_toml(without_free_keys(info.config)), wanted = to_toml(without_free_keys(config));
-    require(saved == wanted, folder, ": was made by another config: ", first_difference(saved, wanted),
-            "; resume with the same values, or choose another --out");
+    require_same(folder, info.config, config);
     return info;
 }
 
@@ -74,11 +84,12 @@ int train(const TrainOptions& o) {
     const double peak = measure_matmul_peak(device, precision_of(config.recipe).activation, 3);
     RunLog log(o.out, config, checkpoint.progress.step, peak);
     Trainer trainer(config, device, std::move(data));
-    if (o.resume) trainer.resume(checkpoint);
+    const bool continues = !checkpoint.folder.empty();
+    if (continues) trainer.resume(checkpoint);
     log.note(to_toml(config));
     log.note(text("data\n", data_summary));
     log.note(text(trainer.table().parameter_count(), " parameters\n", memory_table(trainer.memory())));
-    if (o.resume) log.note(text("resumed from ", checkpoint.folder));
+    if (o.resume) log.note(continues ? text("resumed from ", checkpoint.folder) : text(o.out, " has no checkpoint yet; the run begins anew"));
 
     signal(SIGINT, request_stop);
     signal(SIGTERM, request_stop);
@@ -131,7 +142,7 @@ int generate(GenerateOptions o) {
     LoadedModel model(checkpoint, find_device(o.device), int64_t(prompt.size()) + o.max_tokens);
     std::fwrite(o.prompt.data(), 1, o.prompt.size(), stdout);
     model.generator().generate(model.context(), prompt, o.max_tokens, o.sampling, [&](int32_t id) {
-        if (id == tokenizer->end_of_document() || id >= tokenizer->vocab_size() || stop_requested) return false;
+        if (id == tokenizer->end_of_document() || id >= tokenizer->vocab_size()) return false;
         const std::string bytes = tokenizer->token_bytes(id);
         std::fwrite(bytes.data(), 1, bytes.size(), stdout);
         std::fflush(stdout);
@@ -175,14 +186,17 @@ void add_train(CLI::App& app, TrainOptions& o) {
     c->footer("keys of CONFIG:\n" + config_reference());
 }
 
+// CLI::Range lets nan through.
+std::string is_number(const std::string& value) { return value.find_first_of("nN") == std::string::npos ? "" : value + " is not a number"; }
+
 void add_generate(CLI::App& app, GenerateOptions& o) {
     CLI::App* c = app.add_subcommand("generate", "continue a text with a trained model");
     c->add_option("--checkpoint", o.checkpoint, "a run's folder or one of its checkpoints")->required();
     c->add_option("--prompt", o.prompt, "text to continue; - reads standard input")->required();
     c->add_option("--max-tokens", o.max_tokens, "tokens to add")->capture_default_str()->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
-    c->add_option("--temperature", o.sampling.temperature, "0: always the likeliest token")->capture_default_str()->check(CLI::Range(0.0, 100.0));
+    c->add_option("--temperature", o.sampling.temperature, "0: always the likeliest token")->capture_default_str()->check(CLI::Range(0.0, 100.0))->check(is_number);
     c->add_option("--top-k", o.sampling.top_k, "keep the k likeliest tokens; 0: all")->capture_default_str()->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
-    c->add_option("--top-p", o.sampling.top_p, "keep the likeliest tokens that hold this much probability")->capture_default_str()->check(CLI::Range(0.0, 1.0));
+    c->add_option("--top-p", o.sampling.top_p, "keep the likeliest tokens that hold this much probability")->capture_default_str()->check(CLI::Range(0.0, 1.0))->check(is_number);
     c->add_option("--seed", o.sampling.seed, "another seed, another text")->capture_default_str();
     c->add_option("--device", o.device, "cpu")->capture_default_str();
 }
@@ -255,6 +269,9 @@ int main(int argc, char** argv) {
     } catch (const InputError& e) {
         std::fprintf(stderr, "clover: %s\n", e.what());
         return 2;
+    } catch (const std::bad_alloc&) {
+        std::fprintf(stderr, "clover: not enough memory; lower train.global_batch, train.micro_batch or model.context, or take a smaller model\n");
+        return 3;
     } catch (const std::exception& e) {
         std::fprintf(stderr, "clover: %s\n", e.what());
         return 3;

@@ -10,6 +10,7 @@ namespace clover {
 
 TrainBench bench_train(Config config, const Device& device, int64_t steps) {
     config.train.sample_prompts.clear();  // random tokens have no text
+    config.train.ramp_up = {};            // every step is of a full batch
     const Dtype dtype = precision_of(config.recipe).activation;
     const double peak_before = measure_matmul_peak(device, dtype, 7);
     Trainer trainer(config, device, synthetic_data(config));

@@ -28,7 +28,7 @@ void write_sections(Context& ctx, CheckpointWriter& writer, const char* file, co
             entries.push_back(std::move(entry));
         }
     SafetensorsWriter out(writer.path(file), std::move(entries), {{"format", "clover"}});
-    std::vector<char> host(4 << 20);
+    std::vector<char> host(1 << 20);
     for (const Section& s : sections)
         for (const Parameter& p : table.all()) {
             const Tensor t = Parameters::slice(s.arena, p);
@@ -52,8 +52,21 @@ void read_sections(Context& ctx, const std::string& path, const ParameterTable& 
             const Tensor t = Parameters::slice(s.arena, p);
             require(e.dtype == "F32" && e.shape == p.shape, path, ": tensor ", e.name, " is ", e.dtype, " of ", e.end - e.begin,
                     " bytes, the config makes it ", t.describe(), "; use the config that the checkpoint was made with");
-            ctx.device.memory.from_host(ctx, t.data, file.data(e), t.bytes());
+            char* to = static_cast<char*>(t.data);
+            file.for_parts(e, [&](const unsigned char* part, size_t bytes) {
+                ctx.device.memory.from_host(ctx, to, part, bytes);
+                to += bytes;
+            });
         }
+}
+
+// The three counts follow from each other; others than these would draw samples that are not there.
+void check_progress(const CheckpointInfo& info, const std::string& path) {
+    const Progress& p = info.progress;
+    const TrainConfig& t = info.config.train;
+    const bool possible = p.step >= 0 && p.step <= t.steps;
+    require(possible && p.samples == samples_after(t.ramp_up, t.global_batch, p.step) && p.tokens == p.samples * info.config.model.context, path,
+            ": step ", p.step, ", ", p.samples, " samples and ", p.tokens, " tokens do not fit config.toml; the file is damaged, take another checkpoint");
 }
 
 }  // namespace
@@ -80,6 +93,7 @@ CheckpointInfo read_checkpoint(const std::string& folder) {
         const json state = json::parse(read_text_file(path));
         require(state.at("format").get<int>() == format_version, path, ": format ", state.at("format").dump(), ", this program reads ", format_version);
         info.progress = {state.at("step").get<int64_t>(), state.at("samples").get<int64_t>(), state.at("tokens").get<int64_t>()};
+        check_progress(info, path);
         info.tokenizer = state.at("tokenizer").get<std::string>();
     } catch (const json::exception& e) {
         throw InputError(text(path, ": ", e.what()));

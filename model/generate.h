@@ -29,7 +29,7 @@ public:
     /// Calls token(id) for each new token until it returns false or `count` are made or the capacity is full. The prompt must not be empty.
     void generate(Context& ctx, const std::vector<int32_t>& prompt, int64_t count, const Sampling& sampling,
                   const std::function<bool(int32_t)>& token);
-    /// Logits (V) after each token of a text, one at a time through the cache: (tokens, V) row by row to `row`.
+    /// The logits (V) after the first `prompt` tokens of a text, then after each further one, fed one at a time; each to `row`.
     void cached_logits(Context& ctx, const std::vector<int32_t>& text, int64_t prompt, const std::function<void(const float*)>& row);
 
 private:

@@ -59,7 +59,7 @@ Trainer::Trainer(const Config& config, const Device& device, TrainingData data)
     workspace_arena_.place(workspace_, Dtype::f32, {int64_t(workspace / sizeof(float)) + 16});
     sample_.resize(size_t(config_.train.global_batch * (t + 1)));
     host_ids_.resize(size_t(b * t)), host_targets_.resize(size_t(b * t)), host_losses_.resize(size_t(b * t));
-    resident_before_ = resident_bytes();
+    resident_before_ = resident_bytes(), peak_before_ = peak_resident_bytes();
 
     commit_together(device, {&parameter_arena_, &gradient_arena_, &optimizer_arena_, &activation_arena_, &generation_arena_, &workspace_arena_});
     ctx_.workspace.base = workspace_.data;
@@ -70,6 +70,9 @@ Trainer::Trainer(const Config& config, const Device& device, TrainingData data)
 }
 
 void Trainer::resume(const CheckpointInfo& checkpoint) {
+    const std::string tokenizer = data_.tokenizer ? data_.tokenizer->fingerprint() : "";
+    require(checkpoint.tokenizer == tokenizer, checkpoint.folder, ": made with tokenizer ", checkpoint.tokenizer, ", the data with ", tokenizer,
+            "; use the data of that run, or choose another --out");
     load_parameters(ctx_, checkpoint.folder, parameters_, true);
     progress_ = checkpoint.progress;
 }
@@ -83,7 +86,7 @@ StepReport Trainer::step() {
     const double norm = clip_gradients();
     if (!std::isfinite(norm))
         throw Error(text("step ", progress_.step + 1, ": the gradient norm is not finite (loss ", totals.nats / double(totals.tokens),
-                         "); resume from an earlier checkpoint with a lower optimizer.lr or another seed"));
+                         "), the run cannot go on; start another with a lower optimizer.lr or another train.seed in its own --out"));
     update(lr);
 
     progress_ = {progress_.step + 1, progress_.samples + global_batch, progress_.tokens + global_batch * config_.model.context};
@@ -205,6 +208,9 @@ std::vector<MemoryRow> Trainer::memory() const {
     for (const Arena* arena : {&parameter_arena_, &gradient_arena_, &optimizer_arena_, &activation_arena_, &generation_arena_, &workspace_arena_})
         if (arena->bytes()) rows.push_back({arena->name(), arena->bytes()});
     rows.push_back({"program, libraries, data", resident_before_});
+    size_t total = 0;
+    for (const MemoryRow& row : rows) total += row.bytes;
+    if (peak_before_ > total) rows.push_back({"more, for the start alone", peak_before_ - total});
     return rows;
 }
 

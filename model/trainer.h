@@ -72,7 +72,7 @@ public:
     const Progress& progress() const { return progress_; }
     const ParameterTable& table() const { return table_; }
     const Parameters& parameters() const { return parameters_; }
-    /// Arenas, and what the process held before they were touched.
+    /// Arenas, and what the process held before they were touched. Where it had held more than all that before, the rest as a row.
     std::vector<MemoryRow> memory() const;
 
 private:
@@ -90,7 +90,7 @@ private:
     std::vector<int32_t> host_ids_, host_targets_;
     std::vector<float> host_losses_;
     Progress progress_;
-    size_t resident_before_ = 0;
+    size_t resident_before_ = 0, peak_before_ = 0;
 
     struct Totals {
         double nats = 0;

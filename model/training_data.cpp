@@ -1,4 +1,5 @@
 // From the names in [data] to tokens: opens the token files, checks them against the model and the tokenizer, draws up the order.
+#include <algorithm>
 #include <cstdio>
 
 #include "../data/packed_windows.h"
@@ -20,13 +21,20 @@ std::vector<int32_t> bytes_of_tokens(const Tokenizer& tokenizer, int64_t vocab) 
     return bytes;
 }
 
-ValidSet open_valid(const DataSource& source, const Config& config, const Tokenizer& tokenizer) {
+// Bits per byte are divided by the bytes of what is predicted, which an end of document alone does not have.
+bool predicts_text(const PackedWindows& windows, int64_t context, const std::vector<int32_t>& token_bytes) {
+    std::vector<int32_t> ids(static_cast<size_t>(context)), targets(ids);
+    windows.read(0, ids.data(), targets.data());
+    return std::any_of(targets.begin(), targets.end(), [&](int32_t id) { return id >= 0 && token_bytes[size_t(id)] > 0; });
+}
+
+ValidSet open_valid(const DataSource& source, const Config& config, const Tokenizer& tokenizer, const std::vector<int32_t>& token_bytes) {
     ValidSet set{source.name, open_set(source, config.data, tokenizer)};
-    require(PackedWindows(*set.data, config.model.context).count() > 0, "data.valid: set ", source.name, " (", source.path, ") has ",
-            set.data->token_count(), " tokens; validation needs 2 or more");
     const int64_t largest = set.data->largest_token();
     require(largest < config.model.vocab, "data.valid: set ", source.name, " (", source.path, ") holds token ", largest,
             ", but model.vocab is ", config.model.vocab, "; it was made with another tokenizer");
+    require(predicts_text(PackedWindows(*set.data, config.model.context), config.model.context, token_bytes), "data.valid: set ", source.name, " (",
+            source.path, ") has ", set.data->token_count(), " tokens, which leave no text to predict; add text or leave the set out");
     return set;
 }
 
@@ -59,8 +67,8 @@ TrainingData open_training_data(const Config& config) {
     const auto order = std::make_shared<const SampleSequence>(std::move(sets), config.model.context, total, config.train.seed, config.model.vocab);
     data.read = [order](int64_t i, int32_t* tokens) { order->read(i, tokens); };
     data.summary = summarise(*order, config.model.context);
-    for (const DataSource& source : config.data.valid) data.valid.push_back(open_valid(source, config, *data.tokenizer));
     data.token_bytes = bytes_of_tokens(*data.tokenizer, config.model.vocab);
+    for (const DataSource& source : config.data.valid) data.valid.push_back(open_valid(source, config, *data.tokenizer, data.token_bytes));
     return data;
 }
 

@@ -1,6 +1,7 @@
 // The program from outside: exit codes, what it says to mistakes, Ctrl-C, kill -9 and --resume. `make test` names the program in
 // the environment variable CLOVER.
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -148,6 +149,49 @@ TEST_SUITE("cli") {
         }
     }
 
+    TEST_CASE("killed before the first checkpoint: --resume says so and begins anew (A16)") {
+        Program p;
+        p.prepare();
+        REQUIRE(p.run("train run.toml --out whole --set checkpoint.every=0").code == 0);
+        const pid_t pid = p.start({"train", "run.toml", "--out", "killed", "--set", "checkpoint.every=0"});
+        for (int i = 0; i < 3000 && p.folder.contents("killed/log.jsonl").empty(); i++) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        kill(pid, SIGKILL);
+        int status;
+        waitpid(pid, &status, 0);
+        REQUIRE(!std::filesystem::exists(p.folder / "killed/checkpoints"));
+        Result r = p.run("train run.toml --out killed --resume --set optimizer.beta2=0.9");
+        CHECK(r.code == 2);
+        CHECK(contains(r.err, "beta2"));
+        r = p.run("train run.toml --out killed --resume");
+        INFO(r.err);
+        CHECK(r.code == 0);
+        CHECK(contains(r.out, "begins anew"));
+        CHECK(p.log("killed") == p.log("whole"));
+    }
+
+    TEST_CASE("the peak memory of a run, begun or continued, is within 1.1 of the table it prints") {
+        Program p;
+        p.prepare();
+        for (const char* shape : {"model.hidden=16", "model.hidden=256"}) {
+            const std::string out = std::string("run") + shape;
+            for (const bool resume : {false, true}) {
+                std::vector<std::string> arguments{"train", "run.toml", "--out", out, "--set", "train.steps=3", "--set", "checkpoint.every=1", "--set", shape};
+                if (resume) std::filesystem::remove_all(p.folder / (out + "/checkpoints/step_00000003")), arguments.push_back("--resume");
+                rusage used{};
+                int status;
+                REQUIRE(wait4(p.start(arguments), &status, 0, &used) > 0);
+                const std::string printed = p.folder.contents("out");
+                INFO(printed, p.folder.contents("err"));
+                REQUIRE(status == 0);
+                double planned = 0;
+                char unit[3] = "";
+                REQUIRE(std::sscanf(printed.c_str() + printed.find("  total "), "  total %lf %2s", &planned, unit) == 2);
+                REQUIRE(std::string(unit) == "MB");
+                CHECK(double(used.ru_maxrss) * 1024 <= 1.1e6 * planned);
+            }
+        }
+    }
+
     TEST_CASE("Ctrl-C saves, exits with 130, and the run can be continued") {
         Program p;
         p.prepare();
@@ -283,6 +327,8 @@ TEST_SUITE("cli") {
         CHECK(p.run("generate --checkpoint run/checkpoints/step_00000060 --prompt - --max-tokens 30 --seed 1 < prompt").code == 0);
         CHECK(p.run("generate --checkpoint run --prompt abc --max-tokens 0").code == 2);
         CHECK(p.run("generate --checkpoint run --prompt abc --temperature -1").code == 2);
+        CHECK(p.run("generate --checkpoint run --prompt abc --temperature nan").code == 2);
+        CHECK(p.run("generate --checkpoint run --prompt abc --top-p NaN").code == 2);
     }
 
     TEST_CASE("bench: one JSON object; peak memory within 1.1 of what was planned") {

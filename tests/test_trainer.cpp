@@ -2,7 +2,9 @@
 #include "../model/trainer.h"
 
 #include <filesystem>
+#include <limits>
 
+#include "../model/bench.h"
 #include "../model/checkpoint_directory.h"
 #include "../model/run_log.h"
 #include "allocation_counter.h"
@@ -213,6 +215,50 @@ TEST_SUITE("trainer") {
         refuse({cache, vocab, "data.train=[\"" + none + "\"]"}, "none");
         refuse({cache, "model.vocab=200", "data.train=[\"" + good + "\"]"}, "vocab");
         refuse({cache, vocab, "data.train=[\"" + good + "\"]", "data.valid=[\"" + none + "\"]"}, "none");
+        // One byte is where prediction begins; what is left is the end of the document, which has no bytes to divide by.
+        const std::string one = folder.file("one.txt", "a");
+        refuse({cache, vocab, "data.train=[\"" + good + "\"]", "data.valid=[\"" + one + "\"]"}, "no text to predict");
+    }
+
+    TEST_CASE("a gradient that is not finite ends the run, with the parameters and moments as they were") {
+        TemporaryFolder folder;
+        const Config c = run_config(folder, "bloom");
+        Trainer t(c, find_device("cpu"), open_training_data(c));
+        run_steps(t, 2);
+        t.parameters().value(Role::ffn_up_weight, 0).as<float>()[5] = std::numeric_limits<float>::infinity();
+        const Tensor master = t.parameters().master, m = t.parameters().m;
+        const std::vector<float> weights(master.as<float>(), master.as<float>() + master.count()), moments(m.as<float>(), m.as<float>() + m.count());
+        CHECK_THROWS_WITH_AS(t.step(), doctest::Contains("step 3: the gradient norm is not finite"), Error);
+        CHECK(std::equal(weights.begin(), weights.end(), master.as<float>()));
+        CHECK(std::equal(moments.begin(), moments.end(), m.as<float>()));
+        CHECK(t.progress().step == 2);
+    }
+
+    TEST_CASE("the benchmark's steps are of the full batch it reports, whatever the ramp-up") {
+        const TrainBench b = bench_train(tiny_config("bloom", {"train.global_batch=8", "train.ramp_up=[2, 2, 1000]"}), find_device("cpu"), 1);
+        CHECK(b.global_batch == 8);
+        CHECK(b.tokens_per_s * b.seconds == doctest::Approx(8 * 13));
+    }
+
+    TEST_CASE("a checkpoint of another tokenizer is refused") {
+        TemporaryFolder folder;
+        const Config c = run_config(folder, "bloom");
+        Trainer t(c, find_device("cpu"), open_training_data(c));
+        CheckpointInfo info = read_checkpoint(t.save(folder / "checkpoints"));
+        CHECK(info.tokenizer == "bytes");
+        info.tokenizer = "another";
+        CHECK_THROWS_WITH_AS(t.resume(info), doctest::Contains("made with tokenizer another"), InputError);
+    }
+
+    TEST_CASE("a checkpoint whose counts do not fit together is refused") {
+        TemporaryFolder folder;
+        const Config c = run_config(folder, "bloom");
+        const Trainer t(c, find_device("cpu"), open_training_data(c));
+        Context ctx(find_device("cpu"));
+        const auto read = [&](const Progress& p) { return read_checkpoint(save_checkpoint(ctx, folder / "checkpoints", c, t.parameters(), p, "bytes")); };
+        CHECK(read({3, 12, 156}).progress.samples == 12);
+        for (const Progress& wrong : {Progress{3, -12, -156}, {3, 13, 169}, {3, 12, 157}, {31, 124, 1612}})
+            CHECK_THROWS_WITH_AS(read(wrong), doctest::Contains("do not fit config.toml"), InputError);
     }
 
     TEST_CASE("a checkpoint of another shape is refused by name") {
