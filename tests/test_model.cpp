@@ -64,6 +64,27 @@ TEST_SUITE("model") {
         }
     }
 
+    TEST_CASE("causal to the bit and repeatable where attention takes several tiles, by AMX where the CPU has it") {
+        const int64_t n = 300;
+        for (const char* family : {"bloom", "gopher"})
+            for (const char* recipe : {"fp32", "bf16-master"}) {
+                INFO(std::string(family), " ", std::string(recipe));
+                const Config c = tiny_config(family, {std::string("precision.recipe=") + recipe, "model.context=300", "model.hidden=64", "model.heads=2"});
+                TinyModel t(c, {.batch = 1, .sequence = n, .training = true});
+                Owned ids = random_ids(n, 61, 1), targets = random_ids(n, 61, 2);
+                const std::vector<float> first = gradients(t, ids, targets, 1.0f / float(n), true);
+                CHECK(first == gradients(t, ids, targets, 1.0f / float(n), true));
+                const std::vector<double> before = t.all_logits();
+                for (int64_t changed : {299, 257, 255, 63, 1}) {
+                    ids.set(changed, double((int64_t(ids.at(changed)) + 1) % 61));
+                    t.model.forward(t.ctx, ids);
+                    const std::vector<double> after = t.all_logits();
+                    CHECK(std::equal(before.begin(), before.begin() + changed * 61, after.begin()));
+                    CHECK(!std::equal(before.begin() + changed * 61, before.begin() + (changed + 1) * 61, after.begin() + changed * 61));
+                }
+            }
+    }
+
     TEST_CASE("the same micro-batch twice gives the same bits") {
         for (const Variant& v : variants) {
             INFO(name_of(v));
