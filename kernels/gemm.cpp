@@ -7,6 +7,8 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <tuple>
 
+#include "elementwise.h"
+
 namespace clover {
 namespace {
 
@@ -58,6 +60,7 @@ using Key = std::tuple<int64_t, int64_t, int64_t, bool, bool, bool, Dtype, Dtype
 struct Plans {
     dnnl::engine engine{dnnl::engine::kind::cpu, 0};
     dnnl::stream stream{engine};
+    bool has_bf16 = true;  // oneDNN multiplies bf16 on this CPU
     std::map<Key, Plan> plans;
 };
 
@@ -102,9 +105,27 @@ Plan make_plan(const dnnl::engine& engine, const Gemm& g, Shape s) {
     return p;
 }
 
+bool multiplies_bf16(const dnnl::engine& engine) {
+    const memory::desc square({16, 16}, memory::data_type::bf16, memory::dims{16, 1});
+    try {
+        describe(engine, square, square, square, nullptr, {});
+    } catch (const dnnl::error&) {
+        return false;
+    }
+    return true;
+}
+
+Plans& plans_of(Context& ctx) {
+    if (!ctx.gemm_plans) {
+        const auto made = std::make_shared<Plans>();
+        made->has_bf16 = multiplies_bf16(made->engine);
+        ctx.gemm_plans = made;
+    }
+    return *static_cast<Plans*>(ctx.gemm_plans.get());
+}
+
 Plan& plan_for(Context& ctx, const Gemm& g, Shape s, Plans*& plans) {
-    if (!ctx.gemm_plans) ctx.gemm_plans = std::make_shared<Plans>();
-    plans = static_cast<Plans*>(ctx.gemm_plans.get());
+    plans = &plans_of(ctx);
     const Key key{s.m, s.n, s.k, g.transpose_a, g.transpose_b, g.accumulate, g.a.dtype, g.c.dtype,
                   g.bias.present() ? 1 + int(g.bias.dtype) : 0, omp_get_max_threads()};
     auto found = plans->plans.find(key);
@@ -135,8 +156,39 @@ void run_plan(Plan& p, dnnl::stream& stream, const Gemm& g, Shape s, void* scrat
     stream.wait();
 }
 
+// oneDNN has no bf16 products for CPUs without AVX-512. There the operands are widened to f32, which is exact, and the product, summed
+// in f32 as everywhere, is rounded once.
+
+Gemm widened(Gemm g) {
+    for (Tensor* t : {&g.a, &g.b, &g.c, &g.bias}) t->dtype = Dtype::f32;
+    return g;
+}
+
+size_t widened_bytes(const Gemm& g) {
+    size_t bytes = 0;
+    for (const Tensor& t : {g.a, g.b, g.c, g.bias})
+        if (t.present() && t.dtype == Dtype::bf16) bytes += Workspace::padded(size_t(t.count()) * sizeof(float));
+    return bytes;
+}
+
+void run(Context& ctx, const Gemm& g);
+
+void run_widened(Context& ctx, const Gemm& g) {
+    WorkspaceScope scope(ctx.workspace);
+    Gemm wide = g;
+    for (Tensor* t : {&wide.a, &wide.b, &wide.c, &wide.bias}) {
+        if (!t->present() || t->dtype != Dtype::bf16) continue;
+        const Tensor narrow = *t;
+        t->dtype = Dtype::f32, t->data = ctx.workspace.take<float>(narrow.count());
+        if (t != &wide.c || g.accumulate) elementwise_cpu.cast(ctx, *t, narrow);
+    }
+    run(ctx, wide);
+    if (g.c.dtype == Dtype::bf16) elementwise_cpu.cast(ctx, g.c, wide.c);
+}
+
 size_t workspace_bytes(Context& ctx, const Gemm& g) {
     const Shape s = check(g);
+    if (g.a.dtype == Dtype::bf16 && !plans_of(ctx).has_bf16) return widened_bytes(g) + workspace_bytes(ctx, widened(g));
     if (s.m == 0 || s.n == 0 || s.k == 0) return 0;
     Plans* plans;
     return Workspace::padded(plan_for(ctx, g, s, plans).scratch_bytes);
@@ -147,6 +199,7 @@ void run(Context& ctx, const Gemm& g) {
     CLOVER_CHECK(s.k > 0);
     if (s.m == 0 || s.n == 0) return;
     Plans* plans;
+    if (g.a.dtype == Dtype::bf16 && !plans_of(ctx).has_bf16) return run_widened(ctx, g);
     Plan& p = plan_for(ctx, g, s, plans);
     WorkspaceScope scope(ctx.workspace);
     run_plan(p, plans->stream, g, s, ctx.workspace.take<char>(int64_t(p.scratch_bytes)));

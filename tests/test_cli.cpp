@@ -122,6 +122,21 @@ TEST_SUITE("cli") {
         CHECK(p.run("train run/config.toml --out again --set train.steps=2").code == 0);  // the resolved config is a config
     }
 
+    TEST_CASE("a CPU without AVX-512, for which oneDNN has no bf16 products, trains and generates with every recipe") {
+        Program p;
+        p.prepare();
+        const std::string avx2 = "ONEDNN_MAX_CPU_ISA=AVX2 DNNL_MAX_CPU_ISA=AVX2";
+        for (const std::string recipe : {"fp32", "mixed", "bf16-master"}) {
+            const Result r = p.run("train run.toml --out " + recipe + " --set train.steps=20 --set precision.recipe=" + recipe, avx2);
+            INFO(r.err);
+            CHECK(r.code == 0);
+            CHECK(p.run("generate --checkpoint " + recipe + " --prompt abc --max-tokens 5", avx2).code == 0);
+        }
+        REQUIRE(p.run("train run.toml --out here --set train.steps=20").code == 0);
+        const auto loss = [&](const std::string& out) { return json::parse(p.log(out).substr(0, p.log(out).find('\n')))["loss"].get<double>(); };
+        CHECK(loss("bf16-master") == doctest::Approx(loss("here")).epsilon(1e-3));
+    }
+
     TEST_CASE("killed with SIGKILL at random moments and resumed: the log of the uninterrupted run (A15, A16)") {
         Program p;
         p.prepare();
