@@ -47,6 +47,22 @@ int64_t column_panels(const Gemm& g, Shape s) {
     return s.n >= 512 ? 2 : 1;
 }
 
+// A product of fewer multiplications stays on the caller's thread, for which waking the others would take longer. oneDNN asks
+// OpenMP for the number of threads, both when it makes a primitive and when it runs one.
+constexpr int64_t parallel_above_products = 1 << 18;
+
+class ThreadsFor {
+public:
+    explicit ThreadsFor(Shape s) : before_(omp_get_max_threads()) {
+        if (s.m * s.n * s.k <= parallel_above_products) omp_set_num_threads(1);
+    }
+    ~ThreadsFor() { omp_set_num_threads(before_); }
+    ThreadsFor(const ThreadsFor&) = delete;
+
+private:
+    int before_;
+};
+
 struct Plan {
     dnnl::matmul primitive;
     memory a, b, c, bias, scratch;
@@ -190,6 +206,7 @@ size_t workspace_bytes(Context& ctx, const Gemm& g) {
     const Shape s = check(g);
     if (g.a.dtype == Dtype::bf16 && !plans_of(ctx).has_bf16) return widened_bytes(g) + workspace_bytes(ctx, widened(g));
     if (s.m == 0 || s.n == 0 || s.k == 0) return 0;
+    const ThreadsFor threads(s);
     Plans* plans;
     return Workspace::padded(plan_for(ctx, g, s, plans).scratch_bytes);
 }
@@ -198,8 +215,9 @@ void run(Context& ctx, const Gemm& g) {
     const Shape s = check(g);
     CLOVER_CHECK(s.k > 0);
     if (s.m == 0 || s.n == 0) return;
-    Plans* plans;
     if (g.a.dtype == Dtype::bf16 && !plans_of(ctx).has_bf16) return run_widened(ctx, g);
+    const ThreadsFor threads(s);
+    Plans* plans;
     Plan& p = plan_for(ctx, g, s, plans);
     WorkspaceScope scope(ctx.workspace);
     run_plan(p, plans->stream, g, s, ctx.workspace.take<char>(int64_t(p.scratch_bytes)));

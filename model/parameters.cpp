@@ -177,7 +177,7 @@ void Parameters::initialise(Context& ctx, const ModelConfig& config, uint64_t se
         const double std = standard_deviation(p, config);
         for (int64_t first = 0; first < p.count; first += block) {
             const int64_t n = std::min(block, p.count - first);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (n > (1 << 12))
             for (int64_t i = 0; i < n; i++) host[size_t(i)] = initial_value(p, config, std, seed, key, first + i);
             ctx.device.memory.from_host(ctx, master.as<float>() + p.offset + first, host.data(), size_t(n) * sizeof(float));
         }

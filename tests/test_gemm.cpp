@@ -1,4 +1,6 @@
 // Matrix products against f64: all layouts of a linear layer and its backward, odd sizes, bias, accumulation, both dtypes.
+#include <omp.h>
+
 #include "support.h"
 
 using namespace clover;
@@ -6,16 +8,26 @@ using namespace clover::test;
 
 namespace {
 
+// op(t) as stored by rows, without the transposition.
+std::vector<double> untransposed(const Owned& t, bool transposed) {
+    const int64_t rows = t.t.rows(), columns = t.t.columns();
+    std::vector<double> v = t.values(), u = v;
+    if (transposed)
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < columns; j++) u[size_t(j * rows + i)] = v[size_t(i * columns + j)];
+    return u;
+}
+
 std::vector<double> reference(const Gemm& g, const Owned& a, const Owned& b, const Owned* bias, const std::vector<double>& before) {
     const int64_t m = g.c.rows(), n = g.c.columns(), k = g.transpose_a ? g.a.rows() : g.a.columns();
-    std::vector<double> c(size_t(m * n));
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++) {
-            double sum = bias ? bias->at(j) : 0;
-            for (int64_t l = 0; l < k; l++)
-                sum += a.at(g.transpose_a ? l * m + i : i * k + l) * b.at(g.transpose_b ? j * k + l : l * n + j);
-            c[size_t(i * n + j)] = sum + (g.accumulate ? before[size_t(i * n + j)] : 0);
-        }
+    const std::vector<double> x = untransposed(a, g.transpose_a), w = untransposed(b, g.transpose_b);
+    std::vector<double> c = g.accumulate ? before : std::vector<double>(size_t(m * n));
+    for (int64_t i = 0; i < m; i++) {
+        double* row = c.data() + i * n;
+        for (int64_t j = 0; j < n; j++) row[j] += bias ? bias->at(j) : 0;
+        for (int64_t l = 0; l < k; l++)
+            for (int64_t j = 0; j < n; j++) row[j] += x[size_t(i * k + l)] * w[size_t(l * n + j)];
+    }
     return c;
 }
 
@@ -50,6 +62,17 @@ TEST_SUITE("gemm") {
                 check_product(device, s, true, false, true, false, in, Dtype::f32);      // dW += dyᵀ x
                 check_product(device, s, true, false, false, false, in, Dtype::f32);     // dW = dyᵀ x
             }
+    }
+    TEST_CASE("a product too small for several threads leaves their number as it was") {
+        const Device& device = find_device("cpu");
+        TestContext ctx(device);
+        const int before = omp_get_max_threads();
+        omp_set_num_threads(3);
+        Owned a = random_tensor(Dtype::f32, {4, 4}, 1), c(Dtype::f32, {4, 4});
+        device.gemm.run(ctx, {.c = c, .a = a, .b = a});
+        const int after = omp_get_max_threads();
+        omp_set_num_threads(before);
+        CHECK(after == 3);
     }
     TEST_CASE("a product of wrong shapes is refused") {
         const Device& device = find_device("cpu");
