@@ -178,6 +178,10 @@ TEST_SUITE("trainer") {
     }
 
     TEST_CASE("nothing of ours is allocated inside a step") {
+        if (!counts_allocations) {
+            MESSAGE("not checked: AddressSanitizer has operator new");
+            return;
+        }
         for (const char* family : {"bloom", "gopher"})
             for (const char* recipe : {"fp32", "bf16-master"}) {
                 TemporaryFolder folder;
