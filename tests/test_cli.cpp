@@ -270,12 +270,15 @@ TEST_SUITE("cli") {
         CHECK(r.code == 2);
         CHECK(contains(r.err, "hidden"));
         CHECK(p.run("train run.toml --out run --resume --set train.steps=40 --set train.log_every=7").code == 0);
+        std::filesystem::remove_all(p.folder / "run/checkpoints");  // the log alone is worth keeping
+        CHECK(p.run("train run.toml --out run --set train.steps=40").code == 2);
     }
 
     TEST_CASE("two processes cannot train into one folder; a model beyond the memory is refused with its size") {
         Program p;
         p.prepare();
-        const pid_t pid = p.start({"train", "run.toml", "--out", "run", "--set", "train.steps=100000"});
+        // No checkpoint is written meanwhile, for which the second process would be refused as well.
+        const pid_t pid = p.start({"train", "run.toml", "--out", "run", "--set", "train.steps=100000", "--set", "checkpoint.every=100000"});
         wait_for_file(p.folder / "run/log.jsonl");
         Result r = p.run("train run.toml --out run");
         kill(pid, SIGKILL);
@@ -289,6 +292,12 @@ TEST_SUITE("cli") {
         CHECK(contains(r.err, "not enough memory"));
         CHECK(contains(r.err, "optimizer"));
         CHECK(lines_in(r.err) == 1);
+        // 8e13 parameters: no disk here takes the checkpoint.
+        r = p.run("train run.toml --out full --set model.hidden=262144 --set model.heads=1024 --set model.layers=100");
+        INFO(r.err);
+        CHECK(r.code == 2);
+        CHECK(contains(r.err, "a checkpoint takes"));
+        CHECK(!std::filesystem::exists(p.folder / "full"));
     }
 
     TEST_CASE("a full disk: exit code 3, the last good checkpoint stays and serves (A16)") {
