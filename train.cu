@@ -70,11 +70,24 @@ CheckpointInfo find_checkpoint(const std::string& out, const Config& config) {
     return info;
 }
 
+// A disk that cannot take the first checkpoint is better known before the first step.
+void require_space(const std::string& out, const Config& config) {
+    const uintmax_t needed = uintmax_t(ParameterTable(config.model).parameter_count()) * 12;  // f32 parameters and two moments
+    std::filesystem::path existing = std::filesystem::absolute(out);
+    while (!std::filesystem::exists(existing)) existing = existing.parent_path();
+    std::error_code error;
+    const std::filesystem::space_info space = std::filesystem::space(existing, error);
+    require(error || space.available >= needed, "--out ", out, ": a checkpoint takes ", format_bytes(needed), ", ", format_bytes(space.available),
+            " are free there; free some space or choose another --out");
+}
+
 int train(const TrainOptions& o) {
     const Config config = read_config(o.config, o.set);
     for (const std::string& w : config_warnings(config)) std::fprintf(stderr, "warning: %s\n", w.c_str());
-    const std::string checkpoints = o.out + "/checkpoints";
-    require(o.resume || list_checkpoints(checkpoints).empty(), "--out ", o.out, ": holds a run already; continue it with --resume, or choose another --out");
+    const std::string checkpoints = o.out + "/checkpoints", log_path = o.out + "/log.jsonl";
+    const bool begun = !list_checkpoints(checkpoints).empty() || (std::filesystem::exists(log_path) && std::filesystem::file_size(log_path) > 0);
+    require(o.resume || !begun, "--out ", o.out, ": holds a run already; continue it with --resume, or choose another --out");
+    require_space(o.out, config);
     CheckpointInfo checkpoint;
     if (o.resume) checkpoint = find_checkpoint(o.out, config);
 
@@ -96,7 +109,9 @@ int train(const TrainOptions& o) {
     const auto due = [&](int64_t every) { return every > 0 && trainer.progress().step % every == 0; };
     int64_t saved_step = trainer.progress().step;
     const auto save = [&] {
-        if (saved_step != trainer.progress().step) log.note("saved " + trainer.save(checkpoints));
+        if (saved_step == trainer.progress().step) return;
+        log.sync();  // the log is never behind a checkpoint
+        log.note("saved " + trainer.save(checkpoints));
         saved_step = trainer.progress().step;
     };
 
@@ -108,7 +123,10 @@ int train(const TrainOptions& o) {
             for (const std::string& prompt : config.train.sample_prompts) log.sample(trainer.progress(), prompt, trainer.sample(prompt));
         if (last || due(config.checkpoint.every)) save();
     }
-    if (trainer.progress().step == config.train.steps) return 0;
+    if (trainer.progress().step == config.train.steps) {
+        log.note(text("done: ", config.train.steps, " steps"));
+        return 0;
+    }
     save();
     log.note("stopped; continue with --resume");
     return 130;
@@ -197,7 +215,7 @@ void add_generate(CLI::App& app, GenerateOptions& o) {
     c->add_option("--temperature", o.sampling.temperature, "0: always the likeliest token")->capture_default_str()->check(CLI::Range(0.0, 100.0))->check(is_number);
     c->add_option("--top-k", o.sampling.top_k, "keep the k likeliest tokens; 0: all")->capture_default_str()->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
     c->add_option("--top-p", o.sampling.top_p, "keep the likeliest tokens that hold this much probability")->capture_default_str()->check(CLI::Range(0.0, 1.0))->check(is_number);
-    c->add_option("--seed", o.sampling.seed, "another seed, another text")->capture_default_str();
+    c->add_option("--seed", o.sampling.seed, "another seed, another text")->capture_default_str()->check(CLI::NonNegativeNumber);
     c->add_option("--device", o.device, "cpu")->capture_default_str();
 }
 

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -12,12 +13,20 @@ namespace {
 constexpr size_t page = 4096;
 size_t whole_pages(size_t bytes) { return (bytes + page - 1) / page * page; }
 
-// What Linux thinks can be had without swapping.
+// A number in a file of one line; the largest where there is none ("max", or no such file).
+size_t number_in(const char* path) {
+    size_t n;
+    return std::ifstream(path) >> n ? n : std::numeric_limits<size_t>::max();
+}
+
+// What a container (cgroup v2) still allows, or, if less, what Linux thinks can be had without swapping.
 size_t available() {
+    const size_t most = number_in("/sys/fs/cgroup/memory.max"), used = number_in("/sys/fs/cgroup/memory.current");
+    const size_t allowed = most == std::numeric_limits<size_t>::max() ? most : most - std::min(most, used);
     std::ifstream info("/proc/meminfo");
     for (std::string line; std::getline(info, line);)
-        if (line.rfind("MemAvailable:", 0) == 0) return std::stoull(line.substr(13)) * 1024;
-    return std::numeric_limits<size_t>::max();
+        if (line.rfind("MemAvailable:", 0) == 0) return std::min<size_t>(allowed, std::stoull(line.substr(13)) * 1024);
+    return allowed;
 }
 
 void* allocate(size_t bytes) {

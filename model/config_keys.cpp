@@ -132,7 +132,7 @@ std::vector<Key> make_keys() {
         {"precision", "recipe", Choice{ENUM_AT(recipe), recipe_spellings}, by_family("'bf16-master'", "'mixed'"),
          "dtypes of parameters, activations and the optimizer's copy", "precision dtype bf16 fp16"},
 
-        {"checkpoint", "every", Integer{AT(checkpoint.every), 0, most_steps}, fixed("0"),
+        {"checkpoint", "every", Integer{AT(checkpoint.every), 0, most_steps}, fixed("1000"),
          "steps between checkpoints; 0: only at the end and on Ctrl-C", "save_interval save_every checkpoint_every"},
         {"checkpoint", "keep", Integer{AT(checkpoint.keep), 0, most_steps}, fixed("3"),
          "newest checkpoints to keep; 0: all", "keep_last save_total_limit"},

@@ -12,8 +12,8 @@ double training_flops(const ModelConfig& c, int64_t batch, int64_t sequence) {
     const double t = double(sequence), n = double(batch) * t, layers = double(c.layers), hidden = double(c.hidden);
     const double inner = double(c.heads * c.head_size), ffn = double(c.ffn);
     double forward = 2 * n * layers * (4 * hidden * inner + 2 * hidden * ffn + 2 * t * inner) + 2 * n * hidden * double(c.vocab);
-    if (c.position == Position::relative) forward += 2 * n * layers * t * inner + 2 * t * layers * hidden * inner;
-    return 3 * forward;
+    if (c.position != Position::relative) return 3 * forward;
+    return 3 * (forward + 2 * n * layers * t * inner) + 2 * (2 * t * layers * hidden * inner);
 }
 
 double measure_matmul_peak(const Device& device, Dtype dtype, int runs) {

@@ -1,11 +1,12 @@
 // Floating point operations that a model asks for, and the matrix product peak they are compared with.
 //
-// Forward, per micro-batch of B sequences of T tokens (Megatron-DeepSpeed's count, training.py, and Hoffmann et al. 2022, appendix F):
+// Forward, per micro-batch of B sequences of T tokens (as Megatron-LM and Hoffmann et al. 2022, appendix F, count):
 //   linear layers  2·B·T·L·(3·C·I + I·C + 2·C·F)      I = heads · head_size
 //   attention      2·B·T·L·(2·T·I)                     QKᵀ and PV over all T keys, not only the causal half, as both sources count
-//   relative       2·B·T·L·(T·I) + 2·T·L·C·I           q·r, and R W_k,R once for the micro-batch
+//   relative       2·B·T·L·(T·I)                       q·r
 //   logits         2·B·T·C·V
-// Backward takes twice as much. Recomputation, norms, softmax and the optimizer do not count.
+// Backward takes twice as much. The relative scheme's R W_k,R, once for the micro-batch, takes 2·T·L·C·I forward and the same
+// backward, because R is fixed. Recomputation, norms, softmax and the optimizer do not count.
 #pragma once
 #include "../kernels/device.h"
 #include "config.h"

@@ -14,9 +14,10 @@ int32_t sample_token(const float* logits, int64_t vocab, const Sampling& s, uint
     std::iota(order.begin(), order.end(), 0);
     if (s.temperature == 0) return *std::min_element(order.begin(), order.end(), likelier);
     const int64_t k = s.top_k > 0 ? std::min(s.top_k, vocab) : vocab;
-    std::partial_sort(order.begin(), order.begin() + k, order.end(), likelier);
+    const bool all = k == vocab && s.top_p == 1;  // then their order does not matter
+    if (!all) std::partial_sort(order.begin(), order.begin() + k, order.end(), likelier);
 
-    const double largest = logits[order[0]];
+    const double largest = *std::max_element(logits, logits + vocab);
     const auto weight = [&](int64_t i) { return std::exp((logits[order[size_t(i)]] - largest) / s.temperature); };
     double total = 0;
     for (int64_t i = 0; i < k; i++) total += weight(i);

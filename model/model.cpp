@@ -14,8 +14,8 @@ namespace {
 constexpr int64_t logits_chunk_bytes = int64_t{64} << 20;
 
 int64_t choose_head_rows(int64_t rows, int64_t vocab) {
-    const int64_t most = std::max<int64_t>(256, logits_chunk_bytes / (4 * vocab));
-    const int64_t chunks = (rows + most - 1) / most;
+    const int64_t fit = logits_chunk_bytes / (4 * vocab), most = std::max<int64_t>(256, fit);
+    const int64_t chunks = std::max<int64_t>((rows + most - 1) / most, rows > fit ? 2 : 1);
     return std::min(rows, ((rows + chunks - 1) / chunks + 15) / 16 * 16);
 }
 
@@ -26,8 +26,9 @@ Tensor first_values(Tensor t, int64_t n) { return t.present() ? values_at(t, 0, 
 
 Model::Model(const ModelConfig& config, const Parameters& parameters, ModelShape shape, Arena& arena)
     : config_(config), parameters_(parameters), shape_(shape), rows_(shape.batch * shape.sequence),
-      head_rows_(choose_head_rows(rows_, config.vocab)),
-      gradient_rows_(parameters.precision.activation == Dtype::f32 ? head_rows_ : std::min(rows_, 2 * head_rows_)), blocks_(size_t(config.layers)), caches_(size_t(shape.cache ? config.layers : 0)),
+      head_rows_(shape.cache ? 1 : choose_head_rows(rows_, config.vocab)),
+      gradient_rows_(parameters.precision.activation == Dtype::f32 ? head_rows_ : std::min(rows_, 2 * head_rows_)),
+      blocks_(size_t(config.layers)), caches_(size_t(shape.cache ? config.layers : 0)),
       shared_{.config = config, .parameters = parameters, .batch = shape.batch, .sequence = shape.sequence} {
     const Dtype act = parameters.precision.activation;
     const int64_t n = rows_, c = config.hidden, inner = config.heads * config.head_size;

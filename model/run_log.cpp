@@ -56,7 +56,7 @@ RunLog::RunLog(const std::string& out, const Config& config, int64_t resumed_ste
         std::filesystem::create_directories(out);
         lock_ = open((out + "/.lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
         require(lock_ >= 0, std::strerror(errno));
-        require(flock(lock_, LOCK_EX | LOCK_NB) == 0, "another process is training there");
+        require(flock(lock_, LOCK_EX | LOCK_NB) == 0, "another process is training there; wait for it, or choose another --out");
         write_file_whole(out + "/config.toml", to_toml(config));
         write_file_whole(path_, lines_up_to(path_, resumed_step));
     } catch (const std::exception& e) {
@@ -134,6 +134,10 @@ void RunLog::sample(const Progress& p, const std::string& prompt, const std::str
           ",\"sample\":" + printable + "}");
     std::printf("sample: %s\n", json::parse(printable).get<std::string>().c_str());
     std::fflush(stdout);
+}
+
+void RunLog::sync() {
+    if (fsync(fileno(file_)) != 0) throw Error(text(path_, ": cannot be written: ", std::strerror(errno)));
 }
 
 void RunLog::note(const std::string& text) {

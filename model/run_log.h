@@ -23,6 +23,8 @@ public:
     void validation(const Progress& p, const std::vector<ValidReport>& reports);
     void sample(const Progress& p, const std::string& prompt, const std::string& continuation);
     void note(const std::string& text);
+    /// What was written is on the disk.
+    void sync();
 
 private:
     std::string path_;
