@@ -78,6 +78,13 @@ struct Program {
     }
 };
 
+// The sanitizers' own memory counts as the program's, so that under them its peak says nothing.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool measures_memory = false;
+#else
+constexpr bool measures_memory = true;
+#endif
+
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 int lines_in(const std::string& text) { return int(std::count(text.begin(), text.end(), '\n')); }
@@ -186,6 +193,10 @@ TEST_SUITE("cli") {
     }
 
     TEST_CASE("the peak memory of a run, begun or continued, is within 1.1 of the table it prints") {
+        if (!measures_memory) {
+            MESSAGE("not checked: a sanitizer's memory would count");
+            return;
+        }
         Program p;
         p.prepare();
         for (const char* shape : {"model.hidden=16", "model.hidden=256"}) {
@@ -364,6 +375,6 @@ TEST_SUITE("cli") {
         CHECK(r.code == 0);
         const json b = json::parse(r.out);
         for (const char* key : {"tokens_per_s", "gflops", "peak_gflops", "utilisation", "peak_rss_bytes", "planned_bytes"}) CHECK(b[key].get<double>() > 0);
-        CHECK(b["peak_rss_bytes"].get<double>() <= 1.1 * b["planned_bytes"].get<double>());
+        if (measures_memory) CHECK(b["peak_rss_bytes"].get<double>() <= 1.1 * b["planned_bytes"].get<double>());
     }
 }
