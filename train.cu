@@ -274,7 +274,7 @@ int run(int argc, char** argv) {
 // unless the user has chosen.
 void limit_spinning(char** argv) {
     if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
-    setenv("GOMP_SPINCOUNT", "10000", 1);
+    setenv("GOMP_SPINCOUNT", "30000", 1);
     execv("/proc/self/exe", argv);  // returns only where it failed; then the run goes on as it is
 }
 
