@@ -94,7 +94,7 @@ int train(const TrainOptions& o) {
     const Device& device = find_device(o.device);
     TrainingData data = open_training_data(config);
     const std::string data_summary = data.summary;
-    const double peak = measure_matmul_peak(device, precision_of(config.recipe).activation, 3);
+    const double peak = MatmulPeak(device, precision_of(config.recipe).activation).measure(3);
     RunLog log(o.out, config, checkpoint.progress.step, peak);
     Trainer trainer(config, device, std::move(data));
     const bool continues = !checkpoint.folder.empty();

@@ -7,27 +7,37 @@
 #include "run_log.h"
 
 namespace clover {
+namespace {
+
+double median(std::vector<double> x) {
+    std::sort(x.begin(), x.end());
+    return x[x.size() / 2];
+}
+
+}  // namespace
 
 TrainBench bench_train(Config config, const Device& device, int64_t steps) {
     config.train.sample_prompts.clear();  // random tokens have no text
     config.train.ramp_up = {};            // every step is of a full batch
-    const Dtype dtype = precision_of(config.recipe).activation;
-    const double peak_before = measure_matmul_peak(device, dtype, 7);
     Trainer trainer(config, device, synthetic_data(config));
-    std::vector<StepReport> reports;
-    for (int64_t i = 0; i < steps + 1; i++) reports.push_back(trainer.step());
-    reports.erase(reports.begin());
-    std::sort(reports.begin(), reports.end(), [](const StepReport& a, const StepReport& b) { return a.seconds < b.seconds; });
-    const StepReport& median = reports[reports.size() / 2];
-    const size_t peak_rss = peak_resident_bytes();  // before the second measurement takes its own memory
-    const double peak = std::max(peak_before, measure_matmul_peak(device, dtype, 7));
+    MatmulPeak peak(device, precision_of(config.recipe).activation);
+    trainer.step();
+    std::vector<double> peaks{peak.measure(5)}, seconds, utilisations;
+    double flops = 0, tokens = 0;
+    for (int64_t i = 0; i < steps; i++) {
+        const StepReport r = trainer.step();
+        peaks.push_back(peak.measure(5));
+        seconds.push_back(r.seconds);
+        utilisations.push_back(r.flops / r.seconds / ((peaks[size_t(i)] + peaks[size_t(i) + 1]) / 2));
+        flops = r.flops, tokens = r.tokens_per_s * r.seconds;
+    }
 
     TrainBench b{};
     b.device = device.name, b.recipe = to_string(config.recipe), b.parameters = trainer.table().parameter_count();
     b.micro_batch = config.train.micro_batch, b.global_batch = config.train.global_batch, b.context = config.model.context, b.steps = steps;
-    b.seconds = median.seconds, b.tokens_per_s = median.tokens_per_s, b.gflops = median.flops / median.seconds / 1e9;
-    b.peak_gflops = peak / 1e9, b.utilisation = b.gflops / b.peak_gflops;
-    b.peak_rss_bytes = peak_rss, b.planned_bytes = total_bytes(trainer.memory());
+    b.seconds = median(seconds), b.tokens_per_s = tokens / b.seconds, b.gflops = flops / b.seconds / 1e9;
+    b.peak_gflops = median(peaks) / 1e9, b.utilisation = median(utilisations);
+    b.peak_rss_bytes = peak_resident_bytes(), b.planned_bytes = total_bytes(trainer.memory()) + peak.bytes();
     return b;
 }
 
@@ -43,7 +53,7 @@ std::string to_table(const TrainBench& b) {
     std::snprintf(buffer, sizeof buffer,
                   "%s, recipe %s, %lld parameters, %lld sequences of %lld tokens a step in micro-batches of %lld\n"
                   "  step (median of %lld)   %.4f s\n  tokens                 %.0f /s\n  model FLOPs            %.1f GFLOP/s\n"
-                  "  matrix product peak    %.1f GFLOP/s (2048³, same run)\n  utilisation            %.1f %%\n"
+                  "  matrix product peak    %.1f GFLOP/s (2048³, around every step)\n  utilisation            %.1f %%\n"
                   "  memory, peak           %s of %s planned\n",
                   b.device.c_str(), b.recipe.c_str(), static_cast<long long>(b.parameters), static_cast<long long>(b.global_batch),
                   static_cast<long long>(b.context), static_cast<long long>(b.micro_batch), static_cast<long long>(b.steps), b.seconds,

@@ -10,8 +10,9 @@ struct TrainBench {
     double seconds;        // per step, median
     double tokens_per_s;
     double gflops;         // model FLOPs of a step (flops.h) per second
-    double peak_gflops;    // a 2048³ product in the recipe's dtype, median, before and after the steps: the larger
-    double utilisation;    // gflops / peak_gflops
+    double peak_gflops;    // a 2048³ product in the recipe's dtype, measured around every step; median
+    double utilisation;    // a step's FLOP/s over the mean of the peaks before and after it; median over the steps, so that a
+                           // machine whose speed drifts during the run is compared with itself
     size_t peak_rss_bytes, planned_bytes;
 };
 

@@ -4,8 +4,6 @@
 #include <chrono>
 #include <vector>
 
-#include "arena.h"
-
 namespace clover {
 
 double training_flops(const ModelConfig& c, int64_t batch, int64_t sequence) {
@@ -16,28 +14,30 @@ double training_flops(const ModelConfig& c, int64_t batch, int64_t sequence) {
     return 3 * (forward + 2 * n * layers * t * inner) + 2 * (2 * t * layers * hidden * inner);
 }
 
-double measure_matmul_peak(const Device& device, Dtype dtype, int runs) {
-    constexpr int64_t n = 2048;
-    Context ctx(device);
-    Arena arena(device, "peak");
-    Tensor a, b, c, scratch;
-    arena.place(a, dtype, {n, n});
-    arena.place(b, dtype, {n, n});
-    arena.place(c, dtype, {n, n});
-    arena.place(scratch, Dtype::f32, {int64_t(device.gemm.workspace_bytes(ctx, {.c = c, .a = a, .b = b, .transpose_b = true}) / sizeof(float)) + 16});
-    arena.commit();
-    ctx.workspace.base = scratch.data;
-    ctx.workspace.size = scratch.bytes();
-    device.elementwise.fill(ctx, a, 0.5f);
-    device.elementwise.fill(ctx, b, 0.25f);
+namespace {
+constexpr int64_t peak_size = 2048;
+}
+
+MatmulPeak::MatmulPeak(const Device& device, Dtype dtype) : ctx_(device), arena_(device, "matrix product peak") {
+    for (Tensor* t : {&a_, &b_, &c_}) arena_.place(*t, dtype, {peak_size, peak_size});
+    const size_t scratch = device.gemm.workspace_bytes(ctx_, {.c = c_, .a = a_, .b = b_, .transpose_b = true});
+    arena_.place(scratch_, Dtype::f32, {int64_t(scratch / sizeof(float)) + 16});
+    arena_.commit();
+    ctx_.workspace.base = scratch_.data;
+    ctx_.workspace.size = scratch_.bytes();
+    device.elementwise.fill(ctx_, a_, 0.5f);
+    device.elementwise.fill(ctx_, b_, 0.25f);
+}
+
+double MatmulPeak::measure(int runs) {
     std::vector<double> seconds;
     for (int i = 0; i < runs + 2; i++) {
         const auto start = std::chrono::steady_clock::now();
-        device.gemm.run(ctx, {.c = c, .a = a, .b = b, .transpose_b = true});
+        ctx_.device.gemm.run(ctx_, {.c = c_, .a = a_, .b = b_, .transpose_b = true});
         seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     }
     std::sort(seconds.begin() + 2, seconds.end());
-    return 2.0 * n * n * n / seconds[size_t(2 + runs / 2)];
+    return 2.0 * peak_size * peak_size * peak_size / seconds[size_t(2 + runs / 2)];
 }
 
 }  // namespace clover

@@ -8,15 +8,25 @@
 // Backward takes twice as much. The relative scheme's R W_k,R, once for the micro-batch, takes 2·T·L·C·I forward and the same
 // backward, because R is fixed. Recomputation, norms, softmax and the optimizer do not count.
 #pragma once
-#include "../kernels/device.h"
+#include "arena.h"
 #include "config.h"
 
 namespace clover {
 
 double training_flops(const ModelConfig& c, int64_t batch, int64_t sequence);
 
-/// FLOP/s of a square product of 2048 (median of `runs` after two), in the dtype of its inputs, f32 sums. Takes 50 MB while it
-/// runs and leaves nothing: call it before the run's memory is allocated.
-double measure_matmul_peak(const Device& device, Dtype dtype, int runs);
+/// The speed of a square product of 2048, in the dtype of its inputs, f32 sums. Holds up to 50 MB while it lives.
+class MatmulPeak {
+public:
+    MatmulPeak(const Device& device, Dtype dtype);
+    /// FLOP/s, the median of `runs` products after two that do not count.
+    double measure(int runs);
+    size_t bytes() const { return arena_.bytes(); }
+
+private:
+    Context ctx_;
+    Arena arena_;
+    Tensor a_, b_, c_, scratch_;
+};
 
 }  // namespace clover
