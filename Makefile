@@ -25,6 +25,17 @@ TESTS    ?= $(wildcard tests/*.cpp)
 OBJECTS  := $(SOURCES:%.cpp=$(BUILD)/%.o)
 TEST_OBJECTS := $(TESTS:%.cpp=$(BUILD)/%.o)
 
+# The SIMT harness: the CUDA sources as C++ (tests/simt/simt.h). Its __tsan functions take the place of libtsan's, so SAN=thread goes without.
+ifneq ($(SAN),thread)
+CU_SOURCES   ?= $(wildcard kernels/*.cu comm/*.cu)
+CU_TESTS     ?= $(wildcard tests/*.cu tests/simt/*.cu)
+SIMT_SOURCES ?= $(wildcard tests/simt/*.cpp)
+endif
+SIMT_OBJECTS := $(SIMT_SOURCES:%.cpp=$(BUILD)/%.o) $(CU_SOURCES:%.cu=$(BUILD)/simt/%.o)
+CU_TEST_OBJECTS := $(CU_TESTS:%.cu=$(BUILD)/simt/%.o)
+SIMT_FLAGS   := -std=c++20 -O2 -g -fsanitize=thread -ffp-contract=off -fno-tree-vectorize -Itests/simt -MMD -MP $(WARNINGS) -Wno-unknown-pragmas
+SIMT_LIBS    := -lboost_context
+
 .DEFAULT_GOAL := all
 .PHONY: all deps corpus-packages corpus demo test bench clean help
 
@@ -37,8 +48,16 @@ clover: $(BUILD)/clover
 $(BUILD)/clover: $(BUILD)/train.o $(OBJECTS)
 	@echo '  link $@'; $(CXX) $(LDFLAGS) $^ $(LDLIBS) -o $@
 
-$(BUILD)/tests/run: $(TEST_OBJECTS) $(OBJECTS)
-	@echo '  link $@'; $(CXX) $(LDFLAGS) $^ $(LDLIBS) -o $@
+$(BUILD)/tests/run: $(TEST_OBJECTS) $(OBJECTS) $(SIMT_OBJECTS) $(CU_TEST_OBJECTS)
+	@echo '  link $@'; $(CXX) $(LDFLAGS) $^ $(LDLIBS) $(SIMT_LIBS) -o $@
+
+$(BUILD)/simt/%.o: %.cu
+	@mkdir -p $(@D)
+	@echo '  compile $< for the harness'; $(CXX) $(SIMT_FLAGS) -x c++ -c $< -o $@
+
+$(BUILD)/tests/simt/%.o: tests/simt/%.cpp
+	@mkdir -p $(@D)
+	@echo '  compile $<'; $(CXX) $(CXXFLAGS) -ffp-contract=off -Itests/simt -c $< -o $@
 
 $(BUILD)/%.o: %.cpp
 	@mkdir -p $(@D)
@@ -49,11 +68,11 @@ $(BUILD)/train.o: train.cu
 	@mkdir -p $(@D)
 	@echo '  compile $<'; $(CXX) $(CXXFLAGS) -x c++ -c $< -o $@
 
--include $(OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BUILD)/train.d
+-include $(OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(SIMT_OBJECTS:.o=.d) $(CU_TEST_OBJECTS:.o=.d) $(BUILD)/train.d
 
 # ---- Packages ------------------------------------------------------------------------------------------------------------------
 
-PACKAGES := g++ libdnnl-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev doctest-dev zlib1g-dev
+PACKAGES := g++ libdnnl-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev doctest-dev zlib1g-dev libboost-context-dev
 CORPUS_PACKAGES := installation-guide-amd64 \
     $(addprefix debian-reference-,de en es fr id it ja pt pt-br zh-cn zh-tw)
 

@@ -3,6 +3,7 @@
 #include "adamw.h"
 
 #include <cmath>
+#include <span>
 
 #include "parallel.h"
 
@@ -24,10 +25,14 @@ struct Step {
           v_correction(float(1 / (1 - std::pow(double(a.beta2), double(a.t))))) {}
 };
 
+std::span<const AdamwSegment> segments_of(const Adamw& a) {
+    return {reinterpret_cast<const AdamwSegment*>(a.segments.as<int32_t>()), size_t(a.segments.shape[0])};
+}
+
 /// Walks the row of segments; the places asked for must ascend.
 class SegmentWalk {
 public:
-    explicit SegmentWalk(const Adamw& a) : segment_(a.segments), end_(a.segments + a.segment_count) {}
+    explicit SegmentWalk(std::span<const AdamwSegment> segments) : segment_(segments.data()), end_(segment_ + segments.size()) {}
 
     /// Calls f(segment, first, count) for the elements at places [begin, end) of the row.
     template <class F>
@@ -72,20 +77,21 @@ void check(const Adamw& a) {
     if (a.copy.present()) CLOVER_CHECK(a.copy.has_shape({n}) && a.copy.dtype == Dtype::bf16, a.copy.describe());
     CLOVER_CHECK(a.grad_scale.has_shape({1}) && a.grad_scale.dtype == Dtype::f32, a.grad_scale.describe());
     CLOVER_CHECK(a.t >= 1, "step ", a.t);
-    for (int64_t k = 0; k < a.segment_count; k++) {
-        const AdamwSegment& s = a.segments[k];
-        CLOVER_CHECK(s.first >= 0 && s.count >= 0 && s.count <= n - s.first, "segment ", k, ": ", s.first, "+", s.count, " of ", n);
-    }
+    CLOVER_CHECK(a.segments.rank == 2 && a.segments.shape[1] == 6, a.segments.describe());
+    for (const AdamwSegment& s : segments_of(a))
+        CLOVER_CHECK(s.first >= 0 && s.count >= 0 && s.count <= n - s.first, "segment ", s.first, "+", s.count, " of ", n);
 }
 
 void update(Context&, const Adamw& a) {
     check(a);
     const Step step(a);
+    if (std::isnan(step.grad_scale)) return;
+    const std::span<const AdamwSegment> segments = segments_of(a);
     int64_t total = 0;
-    for (int64_t k = 0; k < a.segment_count; k++) total += padded(a.segments[k].count);
+    for (const AdamwSegment& s : segments) total += padded(s.count);
 #pragma omp parallel if (total > parallel_above)
     {
-        SegmentWalk walk(a);
+        SegmentWalk walk(segments);
 #pragma omp for schedule(static)
         for (int64_t begin = 0; begin < total; begin += block_size)
             walk.range(begin, std::min(total, begin + block_size), [&](const AdamwSegment& s, int64_t first, int64_t count) {

@@ -4,6 +4,8 @@
 //   v  = β2 v + (1 − β2) g²
 //   w  = w − lr · ( (m / (1 − β1^t)) / (√(v / (1 − β2^t)) + eps) + decay · w )
 // in f32. The tensors are flat arenas of n elements that share their offsets; segments say which elements are parameters.
+// Where *grad_scale is not a number (the gradient norm was not finite) nothing changes: no round trip to the host is needed to hold
+// back a step that would ruin the parameters.
 #pragma once
 #include "context.h"
 
@@ -12,7 +14,9 @@ namespace clover {
 struct AdamwSegment {
     int64_t first, count;  // elements [first, first + count)
     float weight_decay;
+    float unused = 0;
 };
+static_assert(sizeof(AdamwSegment) == 24);
 
 struct Adamw {
     Tensor master;      // (n) f32: w
@@ -20,8 +24,7 @@ struct Adamw {
     Tensor m, v;        // (n) f32
     Tensor grad;        // (n) f32
     Tensor grad_scale;  // (1) f32: the factor of gradient clipping
-    const AdamwSegment* segments;
-    int64_t segment_count;
+    Tensor segments;    // (S, 6) i32: S AdamwSegment in the device's memory, ascending, without overlap; elements between stay as they are
     float lr, beta1, beta2, eps;
     int64_t t;          // step number of the bias correction, from 1
 };
@@ -29,6 +32,6 @@ struct Adamw {
 struct AdamwOps {
     void (*update)(Context&, const Adamw&);
 };
-extern const AdamwOps adamw_cpu;
+extern const AdamwOps adamw_cpu, adamw_cuda;
 
 }  // namespace clover

@@ -63,6 +63,6 @@ struct AttentionOps {
     size_t (*decode_workspace_bytes)(const AttentionDecode&);
     void (*decode)(Context&, const AttentionDecode&);
 };
-extern const AttentionOps attention_cpu;
+extern const AttentionOps attention_cpu, attention_cuda;
 
 }  // namespace clover

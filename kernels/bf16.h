@@ -4,27 +4,40 @@
 #include <bit>
 #include <cstdint>
 
+/// Before a function that CUDA kernels call too.
+#ifdef __CUDACC__
+#define CLOVER_HD __host__ __device__
+#else
+#define CLOVER_HD
+#endif
+
 namespace clover {
 
 struct bf16 {
     uint16_t bits;
 };
 
-inline float to_float(float x) { return x; }
-inline float to_float(bf16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
+CLOVER_HD inline float to_float(float x) { return x; }
+CLOVER_HD inline float to_float(bf16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
 
-inline bf16 to_bf16(float x) {
+CLOVER_HD inline bf16 to_bf16(float x) {
+#ifdef __CUDA_ARCH__
+    bf16 y;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    return y;
+#else
     const uint32_t u = std::bit_cast<uint32_t>(x);
     if ((u & 0x7fffffffu) > 0x7f800000u) return {uint16_t((u >> 16) | 0x40u)};
     return {uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};
+#endif
 }
 
 /// x stored as T (float or bf16).
 template <class T>
-T from_float(float x);
+CLOVER_HD T from_float(float x);
 template <>
-inline float from_float<float>(float x) { return x; }
+CLOVER_HD inline float from_float<float>(float x) { return x; }
 template <>
-inline bf16 from_float<bf16>(float x) { return to_bf16(x); }
+CLOVER_HD inline bf16 from_float<bf16>(float x) { return to_bf16(x); }
 
 }  // namespace clover

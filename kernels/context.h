@@ -15,7 +15,7 @@ public:
     void* base = nullptr;
     size_t size = 0;
 
-    /// n elements, 64-byte aligned, not initialised. Throws when the planned size does not suffice.
+    /// n elements, 256-byte aligned, not initialised. Throws when the planned size does not suffice.
     template <class T>
     T* take(int64_t n) {
         const size_t bytes = padded(size_t(n) * sizeof(T));
@@ -25,7 +25,7 @@ public:
         return p;
     }
     /// Bytes that take(n) uses up for n elements of `element` bytes; workspace_bytes functions add these.
-    static size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
+    static size_t padded(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 private:
     friend class WorkspaceScope;
@@ -52,6 +52,8 @@ struct Context {
     Workspace workspace;
     /// Matrix product plans, made once per shape; owned by the device's gemm implementation.
     std::shared_ptr<void> gemm_plans;
+    /// What else the device keeps for a rank (CUDA: its stream); made on first use, owned by the device.
+    std::shared_ptr<void> device_state;
 };
 
 }  // namespace clover

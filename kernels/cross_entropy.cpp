@@ -60,13 +60,15 @@ Softmax softmax_of(const float* logits, int64_t V) {
     return lanes.total();
 }
 
+/// `target` may lie outside [0, V): with a shard of the vocabulary, in another's.
 template <class D>
-void gradient_row(D* dlogits, const float* logits, int64_t V, int32_t target, Softmax s, float scale) {
+void gradient_row(D* dlogits, const float* logits, int64_t V, int64_t target, Softmax s, float scale) {
     const float maximum = s.maximum, factor = scale / s.sum;
+    const bool here = target >= 0 && target < V;
     // The target's logit may share its place with its gradient.
-    const float at_target = exp(splat(logits[target] - maximum))[0] * factor - scale;
+    const float at_target = here ? exp(splat(logits[target] - maximum))[0] * factor - scale : 0.0f;
     for_vectors(V, [=](int64_t i, auto lanes) { store(dlogits + i, exp(load(logits + i, lanes) - maximum) * factor, lanes); });
-    dlogits[target] = from_float<D>(at_target);
+    if (here) dlogits[target] = from_float<D>(at_target);
 }
 
 template <class D>
@@ -103,8 +105,55 @@ void run(Context&, const CrossEntropy& c) {
     by_dtype(c.dlogits.present() ? c.dlogits.dtype : Dtype::f32, [&](auto d) { run_rows<decltype(d)>(c); });
 }
 
+void check(const CrossEntropyShard& c) {
+    CLOVER_CHECK(c.logits.rank == 2 && c.logits.dtype == Dtype::f32, c.logits.describe());
+    const int64_t R = c.logits.shape[0];
+    for (const Tensor& t : {c.maximum, c.sum, c.target}) CLOVER_CHECK(t.has_shape({R}) && t.dtype == Dtype::f32, t.describe());
+    CLOVER_CHECK(c.targets.has_shape({R}) && c.targets.dtype == Dtype::i32, c.targets.describe());
+    CLOVER_CHECK(!c.loss.present() || (c.loss.has_shape({R}) && c.loss.dtype == Dtype::f32), c.loss.describe());
+    CLOVER_CHECK(!c.dlogits.present() || c.dlogits.has_shape({R, c.logits.shape[1]}), c.dlogits.describe());
+}
+
+void statistics(Context&, const CrossEntropyShard& c) {
+    check(c);
+    const int64_t R = c.logits.shape[0], V = c.logits.shape[1];
+#pragma omp parallel for schedule(static) if (R * V > parallel_above / 4)
+    for (int64_t r = 0; r < R; r++) {
+        const float* const row = c.logits.as<float>() + r * V;
+        const Softmax s = softmax_of(row, V);
+        const int64_t target = c.targets.as<int32_t>()[r] - c.first;
+        c.maximum.as<float>()[r] = s.maximum;
+        c.sum.as<float>()[r] = s.sum;
+        c.target.as<float>()[r] = target >= 0 && target < V ? row[target] : 0.0f;
+    }
+}
+
+template <class D>
+void finish_rows(const CrossEntropyShard& c) {
+    const int64_t R = c.logits.shape[0], V = c.logits.shape[1];
+    D* const dlogits = c.dlogits.present() ? c.dlogits.as<D>() : nullptr;
+#pragma omp parallel for schedule(static) if (R * V > parallel_above / 4)
+    for (int64_t r = 0; r < R; r++) {
+        const bool trained = c.targets.as<int32_t>()[r] >= 0;
+        const Softmax s{c.maximum.as<float>()[r], c.sum.as<float>()[r]};
+        c.loss.as<float>()[r] = trained ? float(std::log(double(s.sum)) + (double(s.maximum) - double(c.target.as<float>()[r]))) : 0.0f;
+        if (!dlogits) continue;
+        if (trained)
+            gradient_row(dlogits + r * V, c.logits.as<float>() + r * V, V, c.targets.as<int32_t>()[r] - c.first, s, c.scale);
+        else
+            std::memset(dlogits + r * V, 0, size_t(V) * sizeof(D));
+    }
+}
+
+void finish(Context&, const CrossEntropyShard& c) {
+    check(c);
+    CLOVER_CHECK(c.loss.present());
+    if (c.dlogits.present() && c.dlogits.dtype != Dtype::f32) CLOVER_CHECK(c.dlogits.data != c.logits.data);
+    by_dtype(c.dlogits.present() ? c.dlogits.dtype : Dtype::f32, [&](auto d) { finish_rows<decltype(d)>(c); });
+}
+
 }  // namespace
 
-const CrossEntropyOps cross_entropy_cpu = {run};
+const CrossEntropyOps cross_entropy_cpu = {run, statistics, finish};
 
 }  // namespace clover

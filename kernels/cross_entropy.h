@@ -15,9 +15,26 @@ struct CrossEntropy {
     float scale = 1; // usually 1 / trained targets in the global batch
 };
 
+/// One rank's share of a vocabulary that is split over ranks: columns [first, first + V) of the whole. Two calls with a reduction over
+/// the ranks between them:
+///   statistics   maximum_r = max_k logits_rk,  sum_r = Σ_k exp(logits_rk − maximum_r),  target_r = logits_r,target if here, else 0
+///   (the ranks)  M = max of their maxima,  S = Σ sum · exp(maximum − M),  t = Σ target
+///   finish       loss_r = M_r + log S_r − t_r,  dlogits_rk = scale · (exp(logits_rk − M_r) / S_r − [first + k = target])
+struct CrossEntropyShard {
+    Tensor loss = {};     // (R) f32, finish only
+    Tensor dlogits = {};  // as in CrossEntropy, finish only
+    Tensor logits;        // (R, V) f32
+    Tensor targets;       // (R) i32, of the whole vocabulary; negative: not trained
+    int64_t first = 0;
+    float scale = 1;
+    Tensor maximum, sum, target;  // (R) f32 each: results of statistics, M, S, t for finish
+};
+
 struct CrossEntropyOps {
     void (*run)(Context&, const CrossEntropy&);
+    void (*statistics)(Context&, const CrossEntropyShard&);
+    void (*finish)(Context&, const CrossEntropyShard&);
 };
-extern const CrossEntropyOps cross_entropy_cpu;
+extern const CrossEntropyOps cross_entropy_cpu, cross_entropy_cuda;
 
 }  // namespace clover

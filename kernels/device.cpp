@@ -29,7 +29,8 @@ size_t available() {
     return allowed;
 }
 
-void* allocate(size_t bytes) {
+// Fresh pages are zero anyway.
+void* allocate(size_t bytes, bool) {
     if (bytes == 0) return nullptr;
     void* p = mmap(nullptr, whole_pages(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) throw Error(text("not enough memory for ", bytes, " bytes"));
@@ -47,8 +48,13 @@ const Device cpu{"cpu",     {available, allocate, release, copy, copy}, gemm_cpu
 }  // namespace
 
 const Device& find_device(const std::string& name) {
-    require(name == "cpu", "--device ", name, ": this build has the device cpu");
-    return cpu;
+    if (name == "cpu") return cpu;
+    require(name == "cuda", "--device ", name, ": the devices are cpu and cuda");
+    require(cuda_device != nullptr, "--device cuda: this build is without CUDA; install the CUDA Toolkit and build again, or use --device cpu");
+    std::string why_not;
+    const Device* device = cuda_device(why_not);
+    require(device != nullptr, "--device cuda: ", why_not, "; use --device cpu");
+    return *device;
 }
 
 }  // namespace clover

@@ -17,9 +17,11 @@ namespace clover {
 struct MemoryOps {
     /// Bytes that can still be allocated.
     size_t (*available)();
-    /// Zeroed, 4096-byte aligned. Throws Error with the size when there is not enough.
-    void* (*allocate)(size_t bytes);
+    /// 256-byte aligned or better; all zero if `zeroed`, else not initialised. Throws Error with the size when there is not enough.
+    void* (*allocate)(size_t bytes, bool zeroed);
     void (*release)(void* p, size_t bytes);
+    /// Copies after everything that was asked of the context before. to_host returns when the data has arrived, from_host when
+    /// the host's memory may be used again.
     void (*to_host)(Context&, void* host, const void* device, size_t bytes);
     void (*from_host)(Context&, void* device, const void* host, size_t bytes);
 };
@@ -37,7 +39,11 @@ struct Device {
     AdamwOps adamw;
 };
 
-/// "cpu". Throws InputError naming the devices of this build for any other name.
+/// "cpu", or "cuda" where the build has it and the machine a GPU. Throws InputError saying what is missing.
 const Device& find_device(const std::string& name);
+
+/// The CUDA device, or null with the reason in `why_not`: no driver, no GPU, or one that is too old. Defined in device.cu; a build
+/// without CUDA lacks it, and the address of this function is null there.
+__attribute__((weak)) const Device* cuda_device(std::string& why_not);
 
 }  // namespace clover

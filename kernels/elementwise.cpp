@@ -1,6 +1,9 @@
 // Sums, casts, column sums and the global norm on the CPU.
 #include "elementwise.h"
 
+#include <cmath>
+#include <limits>
+
 #include "parallel.h"
 
 namespace clover {
@@ -114,10 +117,18 @@ void sum_of_squares(Context& ctx, Tensor result, Tensor x) {
     *result.as<float>() = float(sum);
 }
 
+void clip_factor(Context&, Tensor factor, Tensor squares, float limit) {
+    CLOVER_CHECK(factor.has_shape({1}) && squares.has_shape({1}), factor.describe(), " of ", squares.describe());
+    const double norm = std::sqrt(double(*squares.as<float>()));
+    *factor.as<float>() = !std::isfinite(norm) ? std::numeric_limits<float>::quiet_NaN()
+                          : limit > 0          ? float(std::min(1.0, limit / (norm + 1e-6)))
+                                               : 1.0f;
+}
+
 }  // namespace
 
 const ElementwiseOps elementwise_cpu = {
-    add, cast, fill, column_sum_workspace_bytes, column_sum, sum_of_squares_workspace_bytes, sum_of_squares,
+    add, cast, fill, column_sum_workspace_bytes, column_sum, sum_of_squares_workspace_bytes, sum_of_squares, clip_factor,
 };
 
 }  // namespace clover

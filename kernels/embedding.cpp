@@ -48,7 +48,7 @@ void check_positions(const EmbeddingForward& e, int64_t B) {
     }
 }
 
-void forward(Context&, const EmbeddingForward& e) {
+void forward(Context& ctx, const EmbeddingForward& e) {
     CLOVER_CHECK(e.out.rank == 2 && e.table.rank == 2, e.out.describe(), " from ", e.table.describe());
     const int64_t N = e.out.shape[0], C = e.out.shape[1];
     CLOVER_CHECK(e.table.shape[1] == C, e.out.describe(), " from ", e.table.describe());
@@ -62,6 +62,9 @@ void forward(Context&, const EmbeddingForward& e) {
                      [&](auto p) { forward_rows<decltype(a), decltype(w), decltype(p)>(e); });
         });
     });
+    if (!e.norm) return;
+    CLOVER_CHECK(e.norm->x.data == e.out.data && !e.norm->delta.present(), e.norm->x.describe());
+    norm_cpu.forward(ctx, *e.norm);
 }
 
 template <class A>
@@ -81,6 +84,8 @@ void backward_columns(const EmbeddingBackward& e, int64_t first, int64_t count) 
         if (dpositions) add_row(dpositions + n % T * C, dout + n * C, count);
     }
 }
+
+size_t backward_workspace_bytes(const EmbeddingBackward&) { return 0; }
 
 void backward(Context&, const EmbeddingBackward& e) {
     CLOVER_CHECK(e.dout.rank == 2, e.dout.describe());
@@ -104,6 +109,6 @@ void backward(Context&, const EmbeddingBackward& e) {
 
 }  // namespace
 
-const EmbeddingOps embedding_cpu = {forward, backward};
+const EmbeddingOps embedding_cpu = {forward, backward_workspace_bytes, backward};
 
 }  // namespace clover

@@ -20,6 +20,6 @@ struct GeluOps {
     void (*forward)(Context&, const GeluForward&);
     void (*backward)(Context&, const GeluBackward&);
 };
-extern const GeluOps gelu_cpu;
+extern const GeluOps gelu_cpu, gelu_cuda;
 
 }  // namespace clover

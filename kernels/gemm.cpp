@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "elementwise.h"
+#include "gelu.h"
 
 namespace clover {
 namespace {
@@ -33,6 +34,12 @@ Shape check(const Gemm& g) {
                  g.transpose_a ? "ᵀ · " : " · ", g.b.describe(), g.transpose_b ? "ᵀ" : "");
     CLOVER_CHECK(g.a.dtype == g.b.dtype, g.a.describe(), " · ", g.b.describe());
     CLOVER_CHECK(!g.bias.present() || (g.bias.count() == n && !g.accumulate), g.bias.describe());
+    CLOVER_CHECK(g.pre_activation.present() + g.gelu_input.present() + g.bias_gradient.present() <= 1);
+    for (const Tensor& t : {g.pre_activation, g.gelu_input})
+        CLOVER_CHECK(!t.present() || (t.has_shape({m, n}) && t.dtype == g.c.dtype && !g.accumulate), t.describe(), " with ", g.c.describe());
+    CLOVER_CHECK(!g.gelu_input.present() || !g.bias.present());
+    CLOVER_CHECK(!g.bias_gradient.present() || (g.transpose_a && g.bias_gradient.has_shape({m}) && g.bias_gradient.dtype == Dtype::f32),
+                 g.bias_gradient.describe());
     return {m, n, k};
 }
 
@@ -187,7 +194,7 @@ size_t widened_bytes(const Gemm& g) {
     return bytes;
 }
 
-void run(Context& ctx, const Gemm& g);
+void product(Context& ctx, const Gemm& g);
 
 void run_widened(Context& ctx, const Gemm& g) {
     WorkspaceScope scope(ctx.workspace);
@@ -198,20 +205,20 @@ void run_widened(Context& ctx, const Gemm& g) {
         t->dtype = Dtype::f32, t->data = ctx.workspace.take<float>(narrow.count());
         if (t != &wide.c || g.accumulate) elementwise_cpu.cast(ctx, *t, narrow);
     }
-    run(ctx, wide);
+    product(ctx, wide);
     if (g.c.dtype == Dtype::bf16) elementwise_cpu.cast(ctx, g.c, wide.c);
 }
 
-size_t workspace_bytes(Context& ctx, const Gemm& g) {
+size_t product_workspace_bytes(Context& ctx, const Gemm& g) {
     const Shape s = check(g);
-    if (g.a.dtype == Dtype::bf16 && !plans_of(ctx).has_bf16) return widened_bytes(g) + workspace_bytes(ctx, widened(g));
+    if (g.a.dtype == Dtype::bf16 && !plans_of(ctx).has_bf16) return widened_bytes(g) + product_workspace_bytes(ctx, widened(g));
     if (s.m == 0 || s.n == 0 || s.k == 0) return 0;
     const ThreadsFor threads(s);
     Plans* plans;
     return Workspace::padded(plan_for(ctx, g, s, plans).scratch_bytes);
 }
 
-void run(Context& ctx, const Gemm& g) {
+void product(Context& ctx, const Gemm& g) {
     const Shape s = check(g);
     CLOVER_CHECK(s.k > 0);
     if (s.m == 0 || s.n == 0) return;
@@ -221,6 +228,27 @@ void run(Context& ctx, const Gemm& g) {
     Plan& p = plan_for(ctx, g, s, plans);
     WorkspaceScope scope(ctx.workspace);
     run_plan(p, plans->stream, g, s, ctx.workspace.take<char>(int64_t(p.scratch_bytes)));
+}
+
+// The product alone. What else is asked for follows it in calls of its own.
+Gemm plain(Gemm g) {
+    if (g.pre_activation.present()) g.c = g.pre_activation;
+    g.pre_activation = g.gelu_input = g.bias_gradient = {};
+    return g;
+}
+
+size_t workspace_bytes(Context& ctx, const Gemm& g) {
+    check(g);
+    return std::max(product_workspace_bytes(ctx, plain(g)),
+                    g.bias_gradient.present() ? elementwise_cpu.column_sum_workspace_bytes(g.a) : size_t{0});
+}
+
+void run(Context& ctx, const Gemm& g) {
+    check(g);
+    product(ctx, plain(g));
+    if (g.pre_activation.present()) gelu_cpu.forward(ctx, {.y = g.c, .x = g.pre_activation});
+    if (g.gelu_input.present()) gelu_cpu.backward(ctx, {.dx = g.c, .dy = g.c, .x = g.gelu_input});
+    if (g.bias_gradient.present()) elementwise_cpu.column_sum(ctx, g.bias_gradient, g.a);
 }
 
 }  // namespace

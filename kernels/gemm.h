@@ -3,7 +3,7 @@
 // The three products of a linear layer y = x Wᵀ + bias, with W stored (out, in), all take the tensors as they lie:
 //   forward   y  = x Wᵀ + bias     {.c = y,  .a = x,  .b = w, .bias = bias, .transpose_b = true}
 //   backward  dx = dy W            {.c = dx, .a = dy, .b = w}
-//             dW += dyᵀ x          {.c = dw, .a = dy, .b = x, .transpose_a = true, .accumulate = true}
+//             dW += dyᵀ x          {.c = dw, .a = dy, .b = x, .transpose_a = true, .accumulate = true, .bias_gradient = dbias}
 #pragma once
 #include "context.h"
 
@@ -17,6 +17,14 @@ struct Gemm {
     bool transpose_a = false;
     bool transpose_b = false;
     bool accumulate = false;  // c += instead of c =
+
+    // What else is done with the product, each fused into it where the device can. At most one of the three is present.
+    /// (M, N) dtype of c: receives x = op(a) op(b) + bias, and c = gelu(x).
+    Tensor pre_activation = {};
+    /// (M, N) dtype of c: that x of the forward; c = (op(a) op(b)) ⊙ gelu'(x). No bias, no accumulate.
+    Tensor gelu_input = {};
+    /// (M) f32, with transpose_a (the product is dW = dyᵀ x): bias_gradient += Σ_k op(a)_mk, the column sums of dy.
+    Tensor bias_gradient = {};
 };
 
 struct GemmOps {
@@ -24,6 +32,6 @@ struct GemmOps {
     size_t (*workspace_bytes)(Context&, const Gemm&);
     void (*run)(Context&, const Gemm&);
 };
-extern const GemmOps gemm_cpu;
+extern const GemmOps gemm_cpu, gemm_cuda;
 
 }  // namespace clover

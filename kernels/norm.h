@@ -41,6 +41,6 @@ struct NormOps {
     size_t (*backward_workspace_bytes)(const NormBackward&);
     void (*backward)(Context&, const NormBackward&);
 };
-extern const NormOps norm_cpu;
+extern const NormOps norm_cpu, norm_cuda;
 
 }  // namespace clover

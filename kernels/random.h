@@ -6,12 +6,14 @@
 #include <cmath>
 #include <cstdint>
 
+#include "bf16.h"
+
 namespace clover {
 
 /// What a number is for; numbers of different streams are independent.
 enum class Stream : uint32_t { initialisation = 1, rounding = 2, sampling = 3, data_order = 4, dropout = 5 };
 
-inline std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
+CLOVER_HD inline std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
     for (int round = 0; round < 10; round++) {
         const uint64_t a = uint64_t{0xD2511F53u} * counter[0], b = uint64_t{0xCD9E8D57u} * counter[2];
         counter = {uint32_t(b >> 32) ^ counter[1] ^ key[0], uint32_t(b), uint32_t(a >> 32) ^ counter[3] ^ key[1], uint32_t(a)};
@@ -21,14 +23,14 @@ inline std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::arra
 }
 
 /// Four 32-bit words for one element of one stream. `substream` tells tensors (or layers, or ranks of data) apart.
-inline std::array<uint32_t, 4> random_bits(uint64_t seed, Stream stream, uint32_t substream, uint32_t step, uint64_t element) {
+CLOVER_HD inline std::array<uint32_t, 4> random_bits(uint64_t seed, Stream stream, uint32_t substream, uint32_t step, uint64_t element) {
     // The element fills two counter words; stream and substream share the third.
     const uint32_t where = substream * 8u + uint32_t(stream);
     return philox({uint32_t(element), uint32_t(element >> 32), where, step}, {uint32_t(seed), uint32_t(seed >> 32)});
 }
 
 /// Uniform in [0, 1): 24 bits.
-inline float uniform(uint32_t bits) { return float(bits >> 8) * 0x1p-24f; }
+CLOVER_HD inline float uniform(uint32_t bits) { return float(bits >> 8) * 0x1p-24f; }
 
 /// Standard normal by Box-Muller from the first two words.
 inline float normal(const std::array<uint32_t, 4>& bits) {

@@ -1,5 +1,5 @@
 // An arena: one block of device memory for many tensors, sized before the first step. place() registers tensors, commit()
-// allocates the block (zeroed) and gives them their memory; nothing is allocated after that.
+// allocates the block and gives them their memory; nothing is allocated after that.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,7 +10,8 @@ namespace clover {
 
 class Arena {
 public:
-    Arena(const Device& device, std::string name) : device_(device), name_(std::move(name)) {}
+    /// `zeroed`: the block starts as zeros. Scratch and activations are written before they are read and do without.
+    Arena(const Device& device, std::string name, bool zeroed = true) : device_(device), name_(std::move(name)), zeroed_(zeroed) {}
     ~Arena() { device_.memory.release(base_, bytes_); }
     Arena(const Arena&) = delete;
     Arena& operator=(const Arena&) = delete;
@@ -20,11 +21,11 @@ public:
         CLOVER_CHECK(!base_);
         tensor = Tensor(nullptr, dtype, shape);
         waiting_.push_back({&tensor, bytes_});
-        bytes_ += (tensor.bytes() + 63) / 64 * 64;
+        bytes_ += (tensor.bytes() + 255) / 256 * 256;
     }
     void commit() {
         CLOVER_CHECK(!base_);
-        base_ = device_.memory.allocate(bytes_);
+        base_ = device_.memory.allocate(bytes_, zeroed_);
         for (const Waiting& w : waiting_) w.tensor->data = static_cast<char*>(base_) + w.offset;
         waiting_.clear();
     }
@@ -38,6 +39,7 @@ private:
     };
     const Device& device_;
     std::string name_;
+    bool zeroed_;
     std::vector<Waiting> waiting_;
     void* base_ = nullptr;
     size_t bytes_ = 0;

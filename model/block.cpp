@@ -1,6 +1,7 @@
 #include "block.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "linear.h"
 
@@ -61,8 +62,7 @@ void block_forward(Context& ctx, const BlockShared& s, int64_t layer, BlockActiv
     linear_forward(ctx, s.branch, a.attention, w(Role::attention_out_weight), w(Role::attention_out_bias));
     k.norm.forward(ctx, {.kind = s.config.norm, .eps = eps_of(s), .y = a.norm2, .sum = a.middle, .mean = a.mean2, .rstd = a.rstd2,
                          .x = a.input, .delta = s.branch, .weight = w(Role::norm2_weight), .bias = w(Role::norm2_bias)});
-    linear_forward(ctx, a.ffn_pre, a.norm2, w(Role::ffn_up_weight), w(Role::ffn_up_bias));
-    k.gelu.forward(ctx, {.y = a.ffn, .x = a.ffn_pre});
+    linear_forward(ctx, a.ffn, a.norm2, w(Role::ffn_up_weight), w(Role::ffn_up_bias), a.ffn_pre);
     linear_forward(ctx, s.branch, a.ffn, w(Role::ffn_down_weight), w(Role::ffn_down_bias));
 }
 
@@ -73,10 +73,8 @@ void block_backward(Context& ctx, const BlockShared& s, int64_t layer, const Blo
 
     // linear_forward(branch, ffn, ffn_down_weight, ffn_down_bias)
     linear_backward(ctx, {.dx = s.dffn, .dw = d(Role::ffn_down_weight), .dbias = d(Role::ffn_down_bias), .dy = s.dstream, .x = a.ffn,
-                          .w = w(Role::ffn_down_weight), .fresh = fresh});
-    // gelu.forward(ffn, ffn_pre)
-    k.gelu.backward(ctx, {.dx = s.dffn, .dy = s.dffn, .x = a.ffn_pre});
-    // linear_forward(ffn_pre, norm2, ffn_up_weight, ffn_up_bias)
+                          .w = w(Role::ffn_down_weight), .fresh = fresh, .gelu_input = a.ffn_pre});
+    // linear_forward(ffn, norm2, ffn_up_weight, ffn_up_bias, ffn_pre): dffn is the gradient of ffn_pre
     linear_backward(ctx, {.dx = s.dnorm, .dw = d(Role::ffn_up_weight), .dbias = d(Role::ffn_up_bias), .dy = s.dffn, .x = a.norm2,
                           .w = w(Role::ffn_up_weight), .fresh = fresh});
     // norm.forward(norm2, middle = input + branch)
@@ -120,20 +118,25 @@ size_t block_workspace_bytes(Context& ctx, const BlockShared& s, const BlockActi
     const auto w = [&](Role role) { return s.parameters.value(role, 0); };
     size_t most = cache ? k.attention.decode_workspace_bytes(decode_arguments(s, 0, a, *cache, Tensor(nullptr, Dtype::i32, {s.batch})))
                         : k.attention.forward_workspace_bytes(attention_arguments(s, 0, a));
-    const auto linear = [&](Tensor y, Tensor x, Role weight, Tensor bias, Tensor dx) {
-        most = std::max(most, k.gemm.workspace_bytes(ctx, {.c = y, .a = x, .b = w(weight), .bias = bias, .transpose_b = true}));
-        if (!training) return;
-        if (dx.present()) most = std::max(most, k.gemm.workspace_bytes(ctx, {.c = dx, .a = y, .b = w(weight)}));
-        for (bool accumulate : {false, true})
-            most = std::max(most, k.gemm.workspace_bytes(ctx, {.c = s.parameters.gradient(weight, 0), .a = y, .b = x, .transpose_a = true,
-                                                               .accumulate = accumulate}));
-        most = std::max(most, k.elementwise.column_sum_workspace_bytes(y));
+    struct Layer {
+        Tensor y, x;
+        Role weight;
+        std::optional<Role> bias;
+        Tensor dx, pre_activation = {}, gelu_input = {};
     };
-    linear(a.qkv, a.norm1, Role::qkv_weight, w(Role::qkv_bias), s.dnorm);
-    linear(s.branch, a.attention, Role::attention_out_weight, w(Role::attention_out_bias), s.dattention);
-    linear(a.ffn_pre, a.norm2, Role::ffn_up_weight, w(Role::ffn_up_bias), s.dnorm);
-    linear(s.branch, a.ffn, Role::ffn_down_weight, w(Role::ffn_down_bias), s.dffn);
-    if (a.relative.present()) linear(a.relative, s.sinusoids, Role::relative_weight, {}, {});
+    const auto linear = [&](const Layer& l) {
+        const Tensor bias = l.bias ? w(*l.bias) : Tensor{}, dbias = l.bias && training ? s.parameters.gradient(*l.bias, 0) : Tensor{};
+        most = std::max(most, k.gemm.workspace_bytes(ctx, linear_product(l.y, l.x, w(l.weight), bias, l.pre_activation)));
+        if (training)
+            most = std::max(most, linear_backward_workspace_bytes(ctx, {.dx = l.dx, .dw = s.parameters.gradient(l.weight, 0), .dbias = dbias,
+                                                                        .dy = l.y, .x = l.x, .w = w(l.weight), .fresh = true,
+                                                                        .gelu_input = l.gelu_input}));
+    };
+    linear({a.qkv, a.norm1, Role::qkv_weight, Role::qkv_bias, s.dnorm});
+    linear({s.branch, a.attention, Role::attention_out_weight, Role::attention_out_bias, s.dattention});
+    linear({.y = a.ffn, .x = a.norm2, .weight = Role::ffn_up_weight, .bias = Role::ffn_up_bias, .dx = s.dnorm, .pre_activation = a.ffn_pre});
+    linear({.y = s.branch, .x = a.ffn, .weight = Role::ffn_down_weight, .bias = Role::ffn_down_bias, .dx = s.dffn, .gelu_input = a.ffn_pre});
+    if (a.relative.present()) linear({a.relative, s.sinusoids, Role::relative_weight, {}, {}});
     if (!training) return most;
     most = std::max(most, k.attention.backward_workspace_bytes(attention_backward_arguments(s, 0, a)));
     return std::max(most, k.norm.backward_workspace_bytes({.kind = s.config.norm, .dx = s.dstream, .dweight = s.parameters.gradient(Role::norm1_weight, 0),

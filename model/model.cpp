@@ -133,6 +133,7 @@ size_t Model::workspace_bytes(Context& ctx) const {
     }
     if (!shape_.training) return most;
     most = std::max(most, k.norm.backward_workspace_bytes(final_norm_backward()));
+    most = std::max(most, k.embedding.backward_workspace_bytes(embedding_backward(Tensor(nullptr, Dtype::i32, {rows_}))));
     return std::max(most, k.elementwise.sum_of_squares_workspace_bytes(parameters_.grad));
 }
 
@@ -140,14 +141,14 @@ void Model::embed(Context& ctx, Tensor ids, Tensor past) {
     const int64_t n = ids.count();
     const Tensor positions = config_.position == Position::sinusoidal ? shared_.sinusoids : parameters_.value(Role::position_embedding);
     const Tensor x = blocks_[0].input.row_range(0, n);
-    const Tensor out = config_.embedding_norm ? embedding_.row_range(0, n) : x;
-    ctx.device.embedding.forward(ctx, {.out = out, .ids = ids, .table = parameters_.value(Role::token_embedding), .positions = positions,
-                                       .sequence = n / shape_.batch, .past = past});
-    if (config_.embedding_norm)
-        ctx.device.norm.forward(ctx, {.kind = config_.norm, .eps = float(config_.norm_eps), .y = x, .mean = first_values(embedding_mean_, n),
-                                      .rstd = first_values(embedding_rstd_, n), .x = out,
-                                      .weight = parameters_.value(Role::embedding_norm_weight),
-                                      .bias = parameters_.value(Role::embedding_norm_bias)});
+    EmbeddingForward lookup{.out = x, .ids = ids, .table = parameters_.value(Role::token_embedding), .positions = positions,
+                            .sequence = n / shape_.batch, .past = past};
+    if (!config_.embedding_norm) return ctx.device.embedding.forward(ctx, lookup);
+    const NormForward norm{.kind = config_.norm, .eps = float(config_.norm_eps), .y = x, .mean = first_values(embedding_mean_, n),
+                           .rstd = first_values(embedding_rstd_, n), .x = embedding_.row_range(0, n),
+                           .weight = parameters_.value(Role::embedding_norm_weight), .bias = parameters_.value(Role::embedding_norm_bias)};
+    lookup.out = norm.x, lookup.norm = &norm;
+    ctx.device.embedding.forward(ctx, lookup);
 }
 
 void Model::final_norm(Context& ctx, Tensor middle, Tensor branch) {
@@ -227,16 +228,15 @@ NormBackward Model::embedding_norm_backward() const {
             .weight = parameters_.value(Role::embedding_norm_weight), .mean = embedding_mean_, .rstd = embedding_rstd_};
 }
 
+EmbeddingBackward Model::embedding_backward(Tensor ids) const {
+    return {.dtable = parameters_.gradient(Role::token_embedding), .dpositions = parameters_.gradient(Role::position_embedding),
+            .dout = config_.embedding_norm ? shared_.dnorm : shared_.dstream, .ids = ids, .sequence = shape_.sequence};
+}
+
 void Model::backward(Context& ctx, Tensor ids, bool fresh) {
     for (size_t l = blocks_.size(); l-- > 0;) block_backward(ctx, shared_, int64_t(l), blocks_[l], fresh);
-    Tensor dembedding = shared_.dstream;
-    if (config_.embedding_norm) {
-        ctx.device.norm.backward(ctx, embedding_norm_backward());
-        dembedding = shared_.dnorm;
-    }
-    ctx.device.embedding.backward(ctx, {.dtable = parameters_.gradient(Role::token_embedding),
-                                        .dpositions = parameters_.gradient(Role::position_embedding), .dout = dembedding, .ids = ids,
-                                        .sequence = shape_.sequence});
+    if (config_.embedding_norm) ctx.device.norm.backward(ctx, embedding_norm_backward());
+    ctx.device.embedding.backward(ctx, embedding_backward(ids));
 }
 
 void Model::zero_gradients(Context& ctx) {

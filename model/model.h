@@ -72,6 +72,7 @@ private:
     void final_norm(Context& ctx, Tensor middle, Tensor branch);
     NormBackward final_norm_backward() const;
     NormBackward embedding_norm_backward() const;
+    EmbeddingBackward embedding_backward(Tensor ids) const;
 };
 
 }  // namespace clover

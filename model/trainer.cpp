@@ -43,22 +43,24 @@ int64_t longest_prompt(const Config& c, const TrainingData& data) {
 Trainer::Trainer(const Config& config, const Device& device, TrainingData data)
     : config_(config), data_(std::move(data)), ctx_(device),
       parameter_arena_(device, "parameters"), gradient_arena_(device, "gradients"), optimizer_arena_(device, "optimizer"),
-      activation_arena_(device, "activations"), generation_arena_(device, "generation"), workspace_arena_(device, "workspace"),
+      activation_arena_(device, "activations", false), generation_arena_(device, "generation", false), workspace_arena_(device, "workspace", false),
       table_(config_.model), parameters_(table_, config_.recipe, true, parameter_arena_, gradient_arena_, optimizer_arena_),
-      model_(config_.model, parameters_, {.batch = config_.train.micro_batch, .sequence = config_.model.context, .training = true}, activation_arena_),
-      segments_(segments_of(table_, config_.optimizer.weight_decay)) {
-    const int64_t b = config_.train.micro_batch, t = config_.model.context;
+      model_(config_.model, parameters_, {.batch = config_.train.micro_batch, .sequence = config_.model.context, .training = true}, activation_arena_) {
+    const int64_t b = config_.train.micro_batch, t = config_.model.context, global_batch = config_.train.global_batch;
     activation_arena_.place(ids_, Dtype::i32, {b * t});
     activation_arena_.place(targets_, Dtype::i32, {b * t});
-    activation_arena_.place(losses_, Dtype::f32, {b * t});
+    activation_arena_.place(losses_, Dtype::f32, {global_batch, t});
     optimizer_arena_.place(square_sum_, Dtype::f32, {1});
     optimizer_arena_.place(grad_scale_, Dtype::f32, {1});
+    const std::vector<AdamwSegment> segments = segments_of(table_, config_.optimizer.weight_decay);
+    optimizer_arena_.place(segments_, Dtype::i32, {int64_t(segments.size()), 6});
     if (!config_.train.sample_prompts.empty())
         generator_ = std::make_unique<Generator>(config_.model, parameters_, longest_prompt(config_, data_) + config_.train.sample_tokens, generation_arena_);
     const size_t workspace = std::max(model_.workspace_bytes(ctx_), generator_ ? generator_->workspace_bytes(ctx_) : 0);
     workspace_arena_.place(workspace_, Dtype::f32, {int64_t(workspace / sizeof(float)) + 16});
-    sample_.resize(size_t(config_.train.global_batch * (t + 1)));
-    host_ids_.resize(size_t(b * t)), host_targets_.resize(size_t(b * t)), host_losses_.resize(size_t(b * t));
+    sample_.resize(size_t(t + 1));
+    for (auto* ids : {&host_ids_, &host_targets_}) ids->resize(size_t(global_batch * t));
+    host_losses_.resize(size_t(global_batch * t));
     resident_before_ = resident_bytes(), peak_before_ = peak_resident_bytes();
 
     commit_together(device, {&parameter_arena_, &gradient_arena_, &optimizer_arena_, &activation_arena_, &generation_arena_, &workspace_arena_});
@@ -66,6 +68,7 @@ Trainer::Trainer(const Config& config, const Device& device, TrainingData data)
     ctx_.workspace.size = workspace_.bytes();
     model_.prepare(ctx_);
     if (generator_) generator_->prepare(ctx_);
+    device.memory.from_host(ctx_, segments_.data, segments.data(), segments_.bytes());
     parameters_.initialise(ctx_, config_.model, uint64_t(config_.train.seed));
 }
 
@@ -77,17 +80,24 @@ void Trainer::resume(const CheckpointInfo& checkpoint) {
     progress_ = checkpoint.progress;
 }
 
+// All work of the step is asked for first; the device is waited for once, when its losses and its norm are read.
 StepReport Trainer::step() {
     const auto start = std::chrono::steady_clock::now();
     const int64_t global_batch = global_batch_at(config_.train.ramp_up, config_.train.global_batch, progress_.samples);
     const double lr = learning_rate(learning_rate_of(config_), progress_.step + 1, progress_.samples);
 
-    const Totals totals = forward_backward(global_batch);
-    const double norm = clip_gradients();
-    if (!std::isfinite(norm))
+    forward_backward(global_batch);
+    ctx_.device.elementwise.sum_of_squares(ctx_, square_sum_, parameters_.grad);
+    ctx_.device.elementwise.clip_factor(ctx_, grad_scale_, square_sum_, float(config_.optimizer.clip));
+    update(lr);
+
+    const Totals totals = read_losses(global_batch);
+    float squares;
+    ctx_.device.memory.to_host(ctx_, &squares, square_sum_.data, sizeof squares);
+    const double norm = std::sqrt(double(squares));
+    if (!std::isfinite(norm))  // then the update has changed nothing
         throw Error(text("step ", progress_.step + 1, ": the gradient norm is not finite (loss ", totals.nats / double(totals.tokens),
                          "), the run cannot go on; start another with a lower optimizer.lr or another train.seed in its own --out"));
-    update(lr);
 
     progress_ = {progress_.step + 1, progress_.samples + global_batch, progress_.tokens + global_batch * config_.model.context};
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -103,63 +113,52 @@ StepReport Trainer::step() {
 
 // Forward and backward of every micro-batch of the step; the gradients add up in f32. The loss is the mean over the trained
 // tokens of the whole global batch, however it is cut, so their number must be known before the first backward.
-Trainer::Totals Trainer::forward_backward(int64_t global_batch) {
-    const int64_t length = config_.model.context + 1, micro = config_.train.micro_batch;
-    for (int64_t i = 0; i < global_batch; i++) data_.read(progress_.samples + i, sample_.data() + i * length);
-    int64_t trained = 0;
-    for (int64_t i = 0; i < global_batch * length; i++) trained += i % length != 0 && sample_[size_t(i)] >= 0;
+void Trainer::forward_backward(int64_t global_batch) {
+    const int64_t t = config_.model.context, micro = config_.train.micro_batch;
+    for (int64_t i = 0; i < global_batch; i++) {
+        data_.read(progress_.samples + i, sample_.data());
+        std::copy_n(sample_.begin(), t, host_ids_.begin() + i * t);
+        std::copy_n(sample_.begin() + 1, t, host_targets_.begin() + i * t);
+    }
+    const int64_t trained = std::count_if(host_targets_.begin(), host_targets_.begin() + global_batch * t, [](int32_t id) { return id >= 0; });
     const float scale = 1.0f / float(std::max<int64_t>(trained, 1));
 
-    Totals totals;
     model_.zero_gradients(ctx_);
     for (int64_t first = 0; first < global_batch; first += micro) {
         const bool fresh = first == 0;
-        upload_micro_batch(sample_.data() + first * length);
+        upload(first);
         model_.forward(ctx_, ids_);
-        model_.loss_backward(ctx_, losses_, targets_, scale, fresh);
+        model_.loss_backward(ctx_, losses_of(first), targets_, scale, fresh);
         model_.backward(ctx_, ids_, fresh);
-        add_losses(totals);
     }
-    return totals;
 }
 
-void Trainer::upload_micro_batch(const int32_t* samples) {
-    const int64_t t = config_.model.context;
-    for (int64_t b = 0; b < config_.train.micro_batch; b++) {
-        std::copy_n(samples + b * (t + 1), t, host_ids_.begin() + b * t);
-        std::copy_n(samples + b * (t + 1) + 1, t, host_targets_.begin() + b * t);
-    }
-    ctx_.device.memory.from_host(ctx_, ids_.data, host_ids_.data(), ids_.bytes());
-    ctx_.device.memory.from_host(ctx_, targets_.data, host_targets_.data(), targets_.bytes());
+// The micro-batch that begins with sequence `first` of the host's ids and targets.
+void Trainer::upload(int64_t first) {
+    ctx_.device.memory.from_host(ctx_, ids_.data, host_ids_.data() + first * config_.model.context, ids_.bytes());
+    ctx_.device.memory.from_host(ctx_, targets_.data, host_targets_.data() + first * config_.model.context, targets_.bytes());
+}
+Tensor Trainer::losses_of(int64_t first) const {
+    return losses_.row_range(first, config_.train.micro_batch).reshaped({config_.train.micro_batch * config_.model.context});
 }
 
-void Trainer::add_losses(Totals& totals) {
-    ctx_.device.memory.to_host(ctx_, host_losses_.data(), losses_.data, losses_.bytes());
-    for (size_t i = 0; i < host_losses_.size(); i++) {
+Trainer::Totals Trainer::read_losses(int64_t sequences) {
+    ctx_.device.memory.to_host(ctx_, host_losses_.data(), losses_.data, losses_.row_range(0, sequences).bytes());
+    Totals totals;
+    for (size_t i = 0; i < size_t(sequences * config_.model.context); i++) {
         if (host_targets_[i] < 0) continue;
         totals.nats += host_losses_[i];
         totals.tokens++;
         totals.bytes += data_.token_bytes[size_t(host_targets_[i])];
     }
-}
-
-// The norm over all gradients; the factor that brings it down to optimizer.clip stays on the device for the update.
-double Trainer::clip_gradients() {
-    ctx_.device.elementwise.sum_of_squares(ctx_, square_sum_, parameters_.grad);
-    float squares;
-    ctx_.device.memory.to_host(ctx_, &squares, square_sum_.data, sizeof squares);
-    const double norm = std::sqrt(double(squares)), clip = config_.optimizer.clip;
-    const float factor = clip > 0 ? float(std::min(1.0, clip / (norm + 1e-6))) : 1.0f;
-    ctx_.device.memory.from_host(ctx_, grad_scale_.data, &factor, sizeof factor);
-    return norm;
+    return totals;
 }
 
 void Trainer::update(double lr) {
     const OptimizerConfig& o = config_.optimizer;
     ctx_.device.adamw.update(ctx_, {.master = parameters_.master, .copy = parameters_.copy, .m = parameters_.m, .v = parameters_.v,
-                                    .grad = parameters_.grad, .grad_scale = grad_scale_, .segments = segments_.data(),
-                                    .segment_count = int64_t(segments_.size()), .lr = float(lr), .beta1 = float(o.beta1),
-                                    .beta2 = float(o.beta2), .eps = float(o.eps), .t = progress_.step + 1});
+                                    .grad = parameters_.grad, .grad_scale = grad_scale_, .segments = segments_, .lr = float(lr),
+                                    .beta1 = float(o.beta1), .beta2 = float(o.beta2), .eps = float(o.eps), .t = progress_.step + 1});
 }
 
 std::vector<ValidReport> Trainer::evaluate() {
@@ -172,11 +171,10 @@ std::vector<ValidReport> Trainer::evaluate() {
         const int64_t most = config_.train.eval_batches ? std::min(batches, config_.train.eval_batches) : batches;
         for (int64_t batch = 0; batch < most; batch++) {
             for (int64_t b = 0; b < micro; b++) windows.read(batch * micro + b, host_ids_.data() + b * t, host_targets_.data() + b * t);
-            ctx_.device.memory.from_host(ctx_, ids_.data, host_ids_.data(), ids_.bytes());
-            ctx_.device.memory.from_host(ctx_, targets_.data, host_targets_.data(), targets_.bytes());
+            upload(0);
             model_.forward(ctx_, ids_);
-            model_.loss(ctx_, losses_, targets_);
-            add_losses(totals);
+            model_.loss(ctx_, losses_of(0), targets_);
+            totals += read_losses(micro);
         }
         reports.push_back({set.name, totals.tokens, totals.bytes, totals.nats / double(totals.tokens),
                            totals.nats / std::log(2.0) / double(totals.bytes)});

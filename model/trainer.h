@@ -84,10 +84,10 @@ private:
     Parameters parameters_;
     Model model_;
     std::unique_ptr<Generator> generator_;
-    Tensor ids_, targets_, losses_, square_sum_, grad_scale_, workspace_;
-    std::vector<AdamwSegment> segments_;
-    std::vector<int32_t> sample_;               // the tokens of a step: (global_batch, context + 1)
-    std::vector<int32_t> host_ids_, host_targets_;
+    Tensor ids_, targets_, square_sum_, grad_scale_, segments_, workspace_;
+    Tensor losses_;                             // (global_batch, context) f32: of all micro-batches of a step
+    std::vector<int32_t> sample_;               // the tokens of a sample: (context + 1)
+    std::vector<int32_t> host_ids_, host_targets_;  // (global_batch · context)
     std::vector<float> host_losses_;
     Progress progress_;
     size_t resident_before_ = 0, peak_before_ = 0;
@@ -95,11 +95,12 @@ private:
     struct Totals {
         double nats = 0;
         int64_t tokens = 0, bytes = 0;
+        void operator+=(const Totals& t) { nats += t.nats, tokens += t.tokens, bytes += t.bytes; }
     };
-    void upload_micro_batch(const int32_t* samples);
-    void add_losses(Totals& totals);
-    Totals forward_backward(int64_t global_batch);
-    double clip_gradients();
+    void upload(int64_t first);
+    Tensor losses_of(int64_t first) const;
+    Totals read_losses(int64_t sequences);
+    void forward_backward(int64_t global_batch);
     void update(double lr);
 };
 

@@ -16,8 +16,8 @@ struct Arena {
         grad_scale.set(0, 0.25);
     }
     Adamw call(const std::vector<AdamwSegment>& segments, int64_t t) const {
-        return {.master = master, .copy = copy, .m = m, .v = v, .grad = grad, .grad_scale = grad_scale, .segments = segments.data(),
-                .segment_count = int64_t(segments.size()), .lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .t = t};
+        return {.master = master, .copy = copy, .m = m, .v = v, .grad = grad, .grad_scale = grad_scale,
+                .segments = Tensor(const_cast<AdamwSegment*>(segments.data()), Dtype::i32, {int64_t(segments.size()), 6}), .lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .t = t};
     }
 };
 

@@ -1,0 +1,7 @@
+#include "adamw.h"
+
+namespace clover {
+
+const AdamwOps adamw_cuda = {};
+
+}  // namespace clover

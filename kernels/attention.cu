@@ -1,0 +1,7 @@
+#include "attention.h"
+
+namespace clover {
+
+const AttentionOps attention_cuda = {};
+
+}  // namespace clover

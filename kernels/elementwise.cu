@@ -1,0 +1,7 @@
+#include "elementwise.h"
+
+namespace clover {
+
+const ElementwiseOps elementwise_cuda = {};
+
+}  // namespace clover

@@ -1,0 +1,7 @@
+#include "embedding.h"
+
+namespace clover {
+
+const EmbeddingOps embedding_cuda = {};
+
+}  // namespace clover

@@ -1,0 +1,7 @@
+#include "gelu.h"
+
+namespace clover {
+
+const GeluOps gelu_cuda = {};
+
+}  // namespace clover

@@ -1,0 +1,7 @@
+#include "gemm.h"
+
+namespace clover {
+
+const GemmOps gemm_cuda = {};
+
+}  // namespace clover

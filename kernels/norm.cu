@@ -1,0 +1,7 @@
+#include "norm.h"
+
+namespace clover {
+
+const NormOps norm_cuda = {};
+
+}  // namespace clover
