@@ -10,6 +10,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -26,10 +27,14 @@ struct Fault : std::runtime_error {
 enum class MmaModel : uint8_t { exact, sm80, sm90 };
 
 struct Options {
-    uint64_t seed = 0;      // of the order of blocks, warps and lanes
+    uint64_t seed = 0;      // of the order of blocks, warps and lanes, and of when queued work runs
     MmaModel mma = MmaModel::exact;
     bool counters = false;  // count bytes, sectors and bank conflicts of each launch (slower)
     int capability = 90;    // of the pretended GPU: 80 or 90
+    int devices = 1;        // how many of them there are
+    size_t memory = size_t{16} << 30;                  // bytes that each can allocate
+    int64_t most_accesses = int64_t{1} << 28;          // that a thread may make without waiting; more is an endless loop
+    double most_seconds = 120;                         // that a launch may take
 };
 /// Of the launches that follow.
 Options& options();
@@ -48,6 +53,13 @@ struct LaunchCounters {
 };
 /// Of the launches since the last clear, in order; only with options().counters.
 std::vector<LaunchCounters>& counters();
+/// A table with one line for each kernel.
+void print_counters(std::FILE* to);
+
+/// Marks managed memory as not written by anyone (and fills it with NaN): a kernel that reads it before writing is at fault.
+void forget(void* p, size_t bytes);
+/// Whether all of it (device or managed memory) was written.
+bool written(const void* p, size_t bytes);
 
 // ---- For the emulated instructions and the library stand-ins -------------------------------------------------------------------
 
