@@ -6,14 +6,13 @@
 //   ldmatrix   matrix m has its row r at the address of lane 8 m + r; register m of a lane is elements (g, 2 t + h) of it, transposed
 //              (2 t + h, g)
 //   movmatrix  from elements (g, 2 t + h) to (2 t + h, g)
-// cp.async is as late as the rules allow: its bytes arrive when the issuing thread waits for their group, as that thread's write. Until
-// then any access to them is a Fault, and so is a change of the source.
+// cp.async itself is in async.cpp.
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <sstream>
+#include <string>
 
-#include "async_copy.h"
+#include "internal.h"
 #include "tensor_core.h"
 
 namespace simt {
@@ -21,14 +20,6 @@ namespace {
 
 constexpr int lanes_of_warp = 32;
 constexpr uint32_t whole_warp = 0xffffffffu;
-constexpr uint16_t poison = 0x7fc0;  // NaN in bf16, and twice in a row in f32
-
-template <class... Parts>
-std::string message(const Parts&... parts) {
-    std::ostringstream s;
-    (s << ... << parts);
-    return s.str();
-}
 
 uint16_t half(uint32_t packed, int h) { return uint16_t(packed >> (16 * h)); }
 uint32_t pack(uint16_t low, uint16_t high) { return uint32_t{low} | uint32_t{high} << 16; }
@@ -55,7 +46,8 @@ void run_mma(void* const* lanes) {
             for (int h = 0; h < 2; h++) tile.b[2 * t + h + 8 * r][g] = half(of.b[r], h);
         for (int i = 0; i < 4; i++) tile.c[g + 8 * (i >> 1)][2 * t + (i & 1)] = of.c[i];
     }
-    multiply(tile, options().mma);
+    multiply(tile, launch_options().mma);
+    count_mma();
     for (int lane = 0; lane < lanes_of_warp; lane++) {
         float* const c = static_cast<const Mma*>(lanes[lane])->c;
         const int g = lane / 4, t = lane % 4;
@@ -91,20 +83,6 @@ void run_movmatrix(void* const* lanes) {
     }
 }
 
-// Reads of 8, 4, 2 and 1 bytes add up to any number of bytes from an aligned address.
-void check_source(const void* from, int valid) {
-    const char* p = static_cast<const char*>(from);
-    for (int bytes : {16, 8, 4, 2, 1})
-        if (valid & bytes) check_access(p, size_t(bytes), false), p += bytes;
-}
-
-void deliver(const AsyncCopy& copy) {
-    if (std::memcmp(copy.data, copy.from, size_t(copy.valid)) != 0)
-        fault(message("cp.async: the source ", copy.from, " of the copy to ", copy.to, " was changed before the copy was waited for"));
-    end_async_write(copy.to, sizeof copy.data);
-    std::memcpy(copy.to, copy.data, sizeof copy.data);
-}
-
 uint64_t mixed(uint64_t x) {
     x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
     return (x ^ x >> 32) * 0xd6e8feb86659fd93u >> 32;
@@ -113,11 +91,13 @@ uint64_t mixed(uint64_t x) {
 }  // namespace
 
 void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    SIMT_PLACE();
     Mma mine{c, a, b};
     warp_collective("mma.m16n8k16", whole_warp, &mine, run_mma);
 }
 
 void ldmatrix_x4(uint32_t (&r)[4], const void* row, bool transposed) {
+    SIMT_PLACE();
     check_access(row, 16, false);
     LoadMatrix mine{r, row};
     if (transposed)
@@ -127,6 +107,7 @@ void ldmatrix_x4(uint32_t (&r)[4], const void* row, bool transposed) {
 }
 
 uint32_t movmatrix_transposed(uint32_t a) {
+    SIMT_PLACE();
     warp_collective("movmatrix.trans", whole_warp, &a, run_movmatrix);
     return a;
 }
@@ -146,33 +127,24 @@ float exp2_approximate(float x) {
 }
 
 void cp_async(void* shared, const void* global, int bytes, int valid) {
-    if (bytes != 16) fault(message("cp.async.cg copies 16 bytes, not ", bytes));
-    if (valid < 0 || valid > bytes) fault(message("cp.async: ", valid, " of ", bytes, " bytes to be read"));
-    if (reinterpret_cast<uintptr_t>(global) % 16 != 0) fault(message("cp.async: the source ", global, " is not aligned to 16 bytes"));
-    check_source(global, valid);
-    check_access(shared, size_t(bytes), true);
-    AsyncCopy copy{shared, global, valid, {}};
-    std::memcpy(copy.data, global, size_t(valid));
-    for (int i = 0; i < bytes; i += 2) std::memcpy(static_cast<char*>(shared) + i, &poison, sizeof poison);
-    begin_async_write(shared, size_t(bytes));
-    async_copies().copies.push_back(copy);
+    SIMT_PLACE();
+    if (bytes != 16) fault("cp.async.cg copies 16 bytes, not " + std::to_string(bytes));
+    if (valid < 0 || valid > bytes) fault("cp.async: " + std::to_string(valid) + " of 16 bytes are to be read");
+    async_issue(shared, global, bytes, valid);
 }
-
-void cp_async_commit() { async_copies().groups.push_back(async_copies().copies.size()); }
-
-// All but the latest `pending` groups arrive, and nothing that was not committed.
+void cp_async_commit() {
+    SIMT_PLACE();
+    async_commit();
+}
 void cp_async_wait(int pending) {
-    AsyncCopies& mine = async_copies();
-    if (pending < 0) fault(message("cp.async.wait_group ", pending));
-    if (mine.groups.size() <= size_t(pending)) return;
-    const auto still_pending = mine.groups.end() - pending;
-    const size_t arrived = still_pending[-1];
-    for (size_t i = 0; i < arrived; i++) deliver(mine.copies[i]);
-    mine.copies.erase(mine.copies.begin(), mine.copies.begin() + ptrdiff_t(arrived));
-    mine.groups.erase(mine.groups.begin(), still_pending);
-    for (size_t& end : mine.groups) end -= arrived;
+    SIMT_PLACE();
+    if (pending < 0) fault("cp.async.wait_group " + std::to_string(pending));
+    async_wait(pending);
 }
 
-void trap() { fault("trap"); }
+void trap() {
+    SIMT_PLACE();
+    fault("trap");
+}
 
 }  // namespace simt
