@@ -26,7 +26,7 @@ void request_stop(int signal_number) {
 }
 
 struct TrainOptions {
-    std::string config, out = "runs/default", device = "cpu";
+    std::string config, out = "runs/default", device = "auto";
     std::vector<std::string> set;
     bool resume = false;
 };
@@ -101,7 +101,7 @@ int train(const TrainOptions& o) {
     if (continues) trainer.resume(checkpoint);
     log.note(to_toml(config));
     log.note(text("data\n", data_summary));
-    log.note(text(trainer.table().parameter_count(), " parameters\n", memory_table(trainer.memory())));
+    log.note(text(trainer.table().parameter_count(), " parameters on device ", device.name, "\n", memory_table(trainer.memory())));
     if (o.resume) log.note(continues ? text("resumed from ", checkpoint.folder) : text(o.out, " has no checkpoint yet; the run begins anew"));
 
     signal(SIGINT, request_stop);
@@ -133,7 +133,7 @@ int train(const TrainOptions& o) {
 }
 
 struct GenerateOptions {
-    std::string checkpoint, prompt, device = "cpu";
+    std::string checkpoint, prompt, device = "auto";
     int64_t max_tokens = 256;
     Sampling sampling;
 };
@@ -181,7 +181,7 @@ int corpus(const CorpusOptions& o) {
 }
 
 struct BenchOptions {
-    std::string config, device = "cpu";
+    std::string config, device = "auto";
     std::vector<std::string> set;
     int64_t steps = 5;
     bool json = false;
@@ -200,7 +200,7 @@ void add_train(CLI::App& app, TrainOptions& o) {
     c->add_option("--set", o.set, "section.key=value, over the file; may be repeated")->allow_extra_args(false);
     c->add_option("--out", o.out, "folder of the run: config.toml, log.jsonl, checkpoints/")->capture_default_str();
     c->add_flag("--resume", o.resume, "continue from the newest whole checkpoint in --out");
-    c->add_option("--device", o.device, "cpu")->capture_default_str();
+    c->add_option("--device", o.device, "cpu, cuda, or auto: cuda where there is a GPU")->capture_default_str();
     c->footer("keys of CONFIG:\n" + config_reference());
 }
 
@@ -216,7 +216,7 @@ void add_generate(CLI::App& app, GenerateOptions& o) {
     c->add_option("--top-k", o.sampling.top_k, "keep the k likeliest tokens; 0: all")->capture_default_str()->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
     c->add_option("--top-p", o.sampling.top_p, "keep the likeliest tokens that hold this much probability")->capture_default_str()->check(CLI::Range(0.0, 1.0))->check(is_number);
     c->add_option("--seed", o.sampling.seed, "another seed, another text")->capture_default_str()->check(CLI::NonNegativeNumber);
-    c->add_option("--device", o.device, "cpu")->capture_default_str();
+    c->add_option("--device", o.device, "cpu, cuda, or auto: cuda where there is a GPU")->capture_default_str();
 }
 
 void add_corpus(CLI::App& app, CorpusOptions& o) {
@@ -232,7 +232,7 @@ void add_bench(CLI::App& app, BenchOptions& o) {
     t->add_option("CONFIG", o.config, "TOML file")->required();
     t->add_option("--set", o.set, "section.key=value, over the file; may be repeated")->allow_extra_args(false);
     t->add_option("--steps", o.steps, "measured steps, after one to warm up; the median counts")->capture_default_str()->check(CLI::Range(1, 1000000));
-    t->add_option("--device", o.device, "cpu")->capture_default_str();
+    t->add_option("--device", o.device, "cpu, cuda, or auto: cuda where there is a GPU")->capture_default_str();
     t->add_flag("--json", o.json, "one JSON object");
 }
 

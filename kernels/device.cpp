@@ -48,10 +48,14 @@ const Device cpu{"cpu",     {available, allocate, release, copy, copy}, gemm_cpu
 }  // namespace
 
 const Device& find_device(const std::string& name) {
-    if (name == "cpu") return cpu;
-    require(name == "cuda", "--device ", name, ": the devices are cpu and cuda");
-    require(cuda_device != nullptr, "--device cuda: this build is without CUDA; install the CUDA Toolkit and build again, or use --device cpu");
     std::string why_not;
+    if (name == "cpu") return cpu;
+    if (name == "auto") {
+        const Device* device = cuda_device ? cuda_device(why_not) : nullptr;
+        return device ? *device : cpu;
+    }
+    require(name == "cuda", "--device ", name, ": the devices are cpu, cuda, and auto for cuda where there is a GPU and else cpu");
+    require(cuda_device != nullptr, "--device cuda: this build is without CUDA; install the CUDA Toolkit and build again, or use --device cpu");
     const Device* device = cuda_device(why_not);
     require(device != nullptr, "--device cuda: ", why_not, "; use --device cpu");
     return *device;

@@ -39,7 +39,7 @@ struct Device {
     AdamwOps adamw;
 };
 
-/// "cpu", or "cuda" where the build has it and the machine a GPU. Throws InputError saying what is missing.
+/// "cpu", "cuda", or "auto": cuda where the build has it and the machine a GPU, else cpu. Throws InputError saying what is missing.
 const Device& find_device(const std::string& name);
 
 /// The CUDA device, or null with the reason in `why_not`: no driver, no GPU, or one that is too old. Defined in device.cu; a build

@@ -36,7 +36,7 @@ TrainBench bench_train(Config config, const Device& device, int64_t steps) {
     b.device = device.name, b.recipe = to_string(config.recipe), b.parameters = trainer.table().parameter_count();
     b.micro_batch = config.train.micro_batch, b.global_batch = config.train.global_batch, b.context = config.model.context, b.steps = steps;
     b.seconds = median(seconds), b.tokens_per_s = tokens / b.seconds, b.gflops = flops / b.seconds / 1e9;
-    b.peak_gflops = median(peaks) / 1e9, b.utilisation = median(utilisations);
+    b.peak_gflops = median(peaks) / 1e9, b.peak_size = peak.size(), b.utilisation = median(utilisations);
     b.peak_rss_bytes = peak_resident_bytes(), b.planned_bytes = total_bytes(trainer.memory()) + peak.bytes();
     return b;
 }
@@ -50,15 +50,15 @@ std::string to_json(const TrainBench& b) {
 
 std::string to_table(const TrainBench& b) {
     char buffer[1024];
+    const bool on_cpu = b.device == "cpu";  // on a GPU the process's own memory tells nothing
     std::snprintf(buffer, sizeof buffer,
                   "%s, recipe %s, %lld parameters, %lld sequences of %lld tokens a step in micro-batches of %lld\n"
                   "  step (median of %lld)   %.4f s\n  tokens                 %.0f /s\n  model FLOPs            %.1f GFLOP/s\n"
-                  "  matrix product peak    %.1f GFLOP/s (2048³, around every step)\n  utilisation            %.1f %%\n"
-                  "  memory, peak           %s of %s planned\n",
+                  "  matrix product peak    %.1f GFLOP/s (%lld³, around every step)\n  utilisation            %.1f %%\n"
+                  "  memory, peak           %s%s planned\n",
                   b.device.c_str(), b.recipe.c_str(), static_cast<long long>(b.parameters), static_cast<long long>(b.global_batch),
                   static_cast<long long>(b.context), static_cast<long long>(b.micro_batch), static_cast<long long>(b.steps), b.seconds,
-                  b.tokens_per_s, b.gflops, b.peak_gflops, 100 * b.utilisation, format_bytes(b.peak_rss_bytes).c_str(),
-                  format_bytes(b.planned_bytes).c_str());
+                  b.tokens_per_s, b.gflops, b.peak_gflops, static_cast<long long>(b.peak_size), 100 * b.utilisation, on_cpu ? (format_bytes(b.peak_rss_bytes) + " of ").c_str() : "", format_bytes(b.planned_bytes).c_str());
     return buffer;
 }
 

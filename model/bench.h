@@ -10,7 +10,8 @@ struct TrainBench {
     double seconds;        // per step, median
     double tokens_per_s;
     double gflops;         // model FLOPs of a step (flops.h) per second
-    double peak_gflops;    // a 2048³ product in the recipe's dtype, measured around every step; median
+    double peak_gflops;    // a square product in the recipe's dtype, measured around every step; median
+    int64_t peak_size;     // of that product
     double utilisation;    // a step's FLOP/s over the mean of the peaks before and after it; median over the steps, so that a
                            // machine whose speed drifts during the run is compared with itself
     size_t peak_rss_bytes, planned_bytes;

@@ -205,6 +205,7 @@ std::vector<MemoryRow> Trainer::memory() const {
     std::vector<MemoryRow> rows;
     for (const Arena* arena : {&parameter_arena_, &gradient_arena_, &optimizer_arena_, &activation_arena_, &generation_arena_, &workspace_arena_})
         if (arena->bytes()) rows.push_back({arena->name(), arena->bytes()});
+    if (&ctx_.device != &find_device("cpu")) return rows;
     rows.push_back({"program, libraries, data", resident_before_});
     size_t total = 0;
     for (const MemoryRow& row : rows) total += row.bytes;

@@ -72,7 +72,7 @@ public:
     const Progress& progress() const { return progress_; }
     const ParameterTable& table() const { return table_; }
     const Parameters& parameters() const { return parameters_; }
-    /// Arenas, and what the process held before they were touched. Where it had held more than all that before, the rest as a row.
+    /// Arenas, and on the CPU what the process held before they were touched. Where it had held more than all that before, the rest as a row.
     std::vector<MemoryRow> memory() const;
 
 private:
