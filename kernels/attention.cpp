@@ -1,8 +1,9 @@
-// Attention on the CPU: checks of the shapes, and one head of one sequence per thread at a time. Every head writes what no other
-// writes and the sums over the batch run in its order, so the bits do not depend on the number of threads.
+// Attention on the CPU: one head of one sequence per thread at a time. Every head writes what no other writes and the sums over the batch
+// run in its order, so the bits do not depend on the number of threads.
 #include <omp.h>
 
 #include "attention_amx.h"
+#include "attention_checks.h"
 #include "attention_decode.h"
 #include "attention_portable.h"
 
@@ -10,41 +11,6 @@ namespace clover {
 namespace {
 
 using namespace attention;
-
-struct Sizes {
-    int64_t B, T, H, D;
-};
-
-/// The sizes that `lse` (B, H, T) and `out` (B·T, H·D) give, checked against each other and qkv.
-Sizes sizes_of(const Tensor& out, const Tensor& lse, const Tensor& qkv) {
-    CLOVER_CHECK(lse.rank == 3 && lse.dtype == Dtype::f32, lse.describe());
-    const int64_t B = lse.shape[0], H = lse.shape[1], T = lse.shape[2];
-    CLOVER_CHECK(out.rank == 2 && H > 0 && out.shape[1] % H == 0, out.describe());
-    const int64_t D = out.shape[1] / H;
-    CLOVER_CHECK(D >= 1 && D <= 256, "head size ", D);
-    CLOVER_CHECK(out.shape[0] == B * T && out.dtype != Dtype::i32, out.describe(), ", lse ", lse.describe());
-    CLOVER_CHECK(qkv.dtype == out.dtype && qkv.has_shape({B * T, H * 3 * D}), qkv.describe());
-    return {B, T, H, D};
-}
-
-Sizes check(const AttentionForward& a) {
-    const Sizes n = sizes_of(a.out, a.lse, a.qkv);
-    check_position(a.position, a.qkv.dtype, n.H, n.D, n.T);
-    return n;
-}
-
-Sizes check(const AttentionBackward& a) {
-    const Sizes n = sizes_of(a.out, a.lse, a.qkv);
-    check_position(a.position, a.qkv.dtype, n.H, n.D, n.T);
-    CLOVER_CHECK(a.dqkv.dtype == a.qkv.dtype && a.dqkv.has_shape({n.B * n.T, n.H * 3 * n.D}), a.dqkv.describe());
-    CLOVER_CHECK(a.dout.dtype == a.out.dtype && a.dout.has_shape({n.B * n.T, n.H * n.D}), a.dout.describe());
-    if (a.position.kind == AttentionPosition::relative) {
-        CLOVER_CHECK(a.dr.dtype == Dtype::f32 && a.dr.has_shape({n.T, n.H * n.D}), a.dr.describe());
-        for (const Tensor& bias : {a.dcontent_bias, a.dposition_bias})
-            CLOVER_CHECK(bias.dtype == Dtype::f32 && bias.has_shape({n.H, n.D}), bias.describe());
-    }
-    return n;
-}
 
 HeadShape shape_of(const Sizes& n, const PositionTerm& position) { return {n.T, 0, n.D, position.kind}; }
 

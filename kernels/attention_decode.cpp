@@ -3,6 +3,7 @@
 #include "attention_decode.h"
 
 #include "attention_amx.h"
+#include "attention_checks.h"
 
 namespace clover::attention {
 namespace {
@@ -10,25 +11,7 @@ namespace {
 // From this many new tokens on, packing the cache for the tiles pays.
 constexpr int64_t prompt = 4;
 
-struct Sizes {
-    int64_t B, Q, H, D, capacity;
-};
-
-Sizes check(const AttentionDecode& a) {
-    CLOVER_CHECK(a.keys.rank == 4 && a.keys.dtype != Dtype::i32, a.keys.describe());
-    const int64_t B = a.keys.shape[0], H = a.keys.shape[1], capacity = a.keys.shape[2], D = a.keys.shape[3];
-    CLOVER_CHECK(D >= 1 && D <= 256, "head size ", D);
-    CLOVER_CHECK(a.values.dtype == a.keys.dtype && a.values.has_shape({B, H, capacity, D}), a.values.describe());
-    CLOVER_CHECK(a.past.dtype == Dtype::i32 && a.past.has_shape({B}), a.past.describe());
-    CLOVER_CHECK(a.out.rank == 2 && a.out.dtype == a.keys.dtype && (B == 0 || a.out.shape[0] % B == 0), a.out.describe());
-    const int64_t Q = B == 0 ? 0 : a.out.shape[0] / B;
-    CLOVER_CHECK(a.out.shape[1] == H * D && Q <= capacity, a.out.describe(), ", keys ", a.keys.describe());
-    CLOVER_CHECK(a.qkv.dtype == a.keys.dtype && a.qkv.has_shape({B * Q, H * 3 * D}), a.qkv.describe());
-    check_position(a.position, a.keys.dtype, H, D, Q);
-    return {B, Q, H, D, capacity};
-}
-
-void check_past(const AttentionDecode& a, const Sizes& n) {
+void check_past(const AttentionDecode& a, const DecodeSizes& n) {
     const int32_t* past = a.past.as<int32_t>();
     for (int64_t b = 0; b < n.B; b++) {
         CLOVER_CHECK(past[b] >= 0 && past[b] + n.Q <= n.capacity, "sequence ", b, ": ", past[b], " cached and ", n.Q,
@@ -48,7 +31,7 @@ struct TokenScratch {
           out(take(width)) {}
 };
 
-size_t scratch_bytes(Path path, const AttentionDecode& a, const Sizes& n) {
+size_t scratch_bytes(Path path, const AttentionDecode& a, const DecodeSizes& n) {
     if (n.Q >= prompt) return forward_scratch_bytes(path, {n.Q, n.capacity - n.Q, n.D, a.position.kind});
     Carver count;
     TokenScratch(round_up(n.D, simd::width), n.capacity, count);
@@ -117,7 +100,7 @@ void decode_tokens(const Head<T>& head, void* scratch, int64_t capacity, T* out,
 
 /// Copies the new keys and values of one head behind the cached ones and returns the head with the whole cache as its keys.
 template <class T>
-Head<T> append(const AttentionDecode& a, const Sizes& n, int64_t b, int64_t h) {
+Head<T> append(const AttentionDecode& a, const DecodeSizes& n, int64_t b, int64_t h) {
     const int64_t past = static_cast<const int32_t*>(a.past.data)[b], C3 = n.H * 3 * n.D, cache = (b * n.H + h) * n.capacity * n.D;
     const T* qkv = static_cast<const T*>(a.qkv.data) + b * n.Q * C3 + h * 3 * n.D;
     T *keys = static_cast<T*>(a.keys.data) + cache, *values = static_cast<T*>(a.values.data) + cache;
@@ -138,7 +121,7 @@ Head<T> append(const AttentionDecode& a, const Sizes& n, int64_t b, int64_t h) {
 
 template <bool portable>
 size_t decode_workspace_bytes(const AttentionDecode& a) {
-    const Sizes n = check(a);
+    const DecodeSizes n = check(a);
     return size_t(head_threads(n.B * n.H)) * scratch_bytes(path_of(a.qkv.dtype, n.capacity, n.D, portable), a, n);
 }
 template size_t decode_workspace_bytes<false>(const AttentionDecode&);
@@ -146,7 +129,7 @@ template size_t decode_workspace_bytes<true>(const AttentionDecode&);
 
 template <bool portable>
 void decode(Context& ctx, const AttentionDecode& a) {
-    const Sizes n = check(a);
+    const DecodeSizes n = check(a);
     if (n.B * n.Q == 0) return;
     check_past(a, n);
     const Path path = path_of(a.qkv.dtype, n.capacity, n.D, portable);

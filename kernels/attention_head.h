@@ -278,18 +278,6 @@ void store_output(const HeadShape& s, const float* sums, int64_t width, const fl
     }
 }
 
-/// Checks the position's tensors; relative: `distances` is how many rows r must have.
-inline void check_position(const PositionTerm& p, Dtype activation, int64_t H, int64_t D, int64_t distances) {
-    if (p.kind == AttentionPosition::alibi)
-        CLOVER_CHECK(p.slopes.dtype == Dtype::f32 && p.slopes.has_shape({H}), p.slopes.describe());
-    if (p.kind != AttentionPosition::relative) return;
-    CLOVER_CHECK(p.r.dtype == activation && p.r.rank == 2 && p.r.shape[0] >= distances && p.r.shape[1] == H * D, p.r.describe(), " for ",
-                 distances, " distances");
-    CLOVER_CHECK(p.content_bias.has_shape({H, D}) && p.position_bias.has_shape({H, D}), p.content_bias.describe(), ", ",
-                 p.position_bias.describe());
-    CLOVER_CHECK(p.content_bias.dtype != Dtype::i32 && p.content_bias.dtype == p.position_bias.dtype);
-}
-
 /// How many threads share `units` heads; workspace sizes and the parallel loop agree on it.
 inline int head_threads(int64_t units) { return int(std::clamp<int64_t>(units, 1, omp_get_max_threads())); }
 
