@@ -20,34 +20,11 @@ memory::data_type dnnl_type(Dtype d) {
     return d == Dtype::f32 ? memory::data_type::f32 : memory::data_type::bf16;
 }
 
-struct Shape {
-    int64_t m, n, k;
-};
-
-Shape check(const Gemm& g) {
-    const auto matrix = [](Tensor t, bool transposed) {
-        return std::pair(transposed ? t.columns() : t.rows(), transposed ? t.rows() : t.columns());
-    };
-    const auto [m, k] = matrix(g.a, g.transpose_a);
-    const auto [k_of_b, n] = matrix(g.b, g.transpose_b);
-    CLOVER_CHECK(k == k_of_b && g.c.rows() == m && g.c.columns() == n, g.c.describe(), " = ", g.a.describe(),
-                 g.transpose_a ? "ᵀ · " : " · ", g.b.describe(), g.transpose_b ? "ᵀ" : "");
-    CLOVER_CHECK(g.a.dtype == g.b.dtype, g.a.describe(), " · ", g.b.describe());
-    CLOVER_CHECK(!g.bias.present() || (g.bias.count() == n && !g.accumulate), g.bias.describe());
-    CLOVER_CHECK(g.pre_activation.present() + g.gelu_input.present() + g.bias_gradient.present() <= 1);
-    for (const Tensor& t : {g.pre_activation, g.gelu_input})
-        CLOVER_CHECK(!t.present() || (t.has_shape({m, n}) && t.dtype == g.c.dtype && !g.accumulate), t.describe(), " with ", g.c.describe());
-    CLOVER_CHECK(!g.gelu_input.present() || !g.bias.present());
-    CLOVER_CHECK(!g.bias_gradient.present() || (g.transpose_a && g.bias_gradient.has_shape({m}) && g.bias_gradient.dtype == Dtype::f32),
-                 g.bias_gradient.describe());
-    return {m, n, k};
-}
-
 // oneDNN copies b in blocks that follow its row length. For a wide b that lies as stored (not transposed) the copies fall into
 // few cache sets, and the product runs at down to half its speed; two panels of columns, each a product of its own, avoid it.
 // Where that pays was measured on the shapes of the layers (./clover bench train) with AVX-512 and AMX; the result of a product
 // depends on it in the last bits only.
-int64_t column_panels(const Gemm& g, Shape s) {
+int64_t column_panels(const Gemm& g, GemmSizes s) {
     if (g.transpose_b || s.n % 32 != 0) return 1;
     if (g.a.dtype == Dtype::bf16) return g.transpose_a && s.n >= 512 && s.m <= 8192 ? 2 : 1;
     if (g.transpose_a) return s.n >= 2048 ? 2 : 1;
@@ -60,7 +37,7 @@ constexpr int64_t parallel_above_products = 1 << 18;
 
 class ThreadsFor {
 public:
-    explicit ThreadsFor(Shape s) : before_(omp_get_max_threads()) {
+    explicit ThreadsFor(GemmSizes s) : before_(omp_get_max_threads()) {
         if (s.m * s.n * s.k <= parallel_above_products) omp_set_num_threads(1);
     }
     ~ThreadsFor() { omp_set_num_threads(before_); }
@@ -98,7 +75,7 @@ dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const memory::
 #endif
 }
 
-Plan make_plan(const dnnl::engine& engine, const Gemm& g, Shape s) {
+Plan make_plan(const dnnl::engine& engine, const Gemm& g, GemmSizes s) {
     Plan p;
     p.panels = column_panels(g, s);
     p.panel_columns = s.n / p.panels;
@@ -147,7 +124,7 @@ Plans& plans_of(Context& ctx) {
     return *static_cast<Plans*>(ctx.gemm_plans.get());
 }
 
-Plan& plan_for(Context& ctx, const Gemm& g, Shape s, Plans*& plans) {
+Plan& plan_for(Context& ctx, const Gemm& g, GemmSizes s, Plans*& plans) {
     plans = &plans_of(ctx);
     const Key key{s.m, s.n, s.k, g.transpose_a, g.transpose_b, g.accumulate, g.a.dtype, g.c.dtype,
                   g.bias.present() ? 1 + int(g.bias.dtype) : 0, omp_get_max_threads()};
@@ -158,7 +135,7 @@ Plan& plan_for(Context& ctx, const Gemm& g, Shape s, Plans*& plans) {
 
 void* column(Tensor t, int64_t elements) { return static_cast<char*>(t.data) + size_t(elements) * bytes_of(t.dtype); }
 
-void run_plan(Plan& p, dnnl::stream& stream, const Gemm& g, Shape s, void* scratch) {
+void run_plan(Plan& p, dnnl::stream& stream, const Gemm& g, GemmSizes s, void* scratch) {
     p.a.set_data_handle(g.a.data);
     if (p.scratch_bytes) p.scratch.set_data_handle(scratch);
     for (int64_t panel = 0; panel < p.panels; panel++) {
@@ -210,7 +187,7 @@ void run_widened(Context& ctx, const Gemm& g) {
 }
 
 size_t product_workspace_bytes(Context& ctx, const Gemm& g) {
-    const Shape s = check(g);
+    const GemmSizes s = gemm_sizes(g);
     if (g.a.dtype == Dtype::bf16 && !plans_of(ctx).has_bf16) return widened_bytes(g) + product_workspace_bytes(ctx, widened(g));
     if (s.m == 0 || s.n == 0 || s.k == 0) return 0;
     const ThreadsFor threads(s);
@@ -219,7 +196,7 @@ size_t product_workspace_bytes(Context& ctx, const Gemm& g) {
 }
 
 void product(Context& ctx, const Gemm& g) {
-    const Shape s = check(g);
+    const GemmSizes s = gemm_sizes(g);
     CLOVER_CHECK(s.k > 0);
     if (s.m == 0 || s.n == 0) return;
     if (g.a.dtype == Dtype::bf16 && !plans_of(ctx).has_bf16) return run_widened(ctx, g);
@@ -238,13 +215,13 @@ Gemm plain(Gemm g) {
 }
 
 size_t workspace_bytes(Context& ctx, const Gemm& g) {
-    check(g);
+    gemm_sizes(g);
     return std::max(product_workspace_bytes(ctx, plain(g)),
                     g.bias_gradient.present() ? elementwise_cpu.column_sum_workspace_bytes(g.a) : size_t{0});
 }
 
 void run(Context& ctx, const Gemm& g) {
-    check(g);
+    gemm_sizes(g);
     product(ctx, plain(g));
     if (g.pre_activation.present()) gelu_cpu.forward(ctx, {.y = g.c, .x = g.pre_activation});
     if (g.gelu_input.present()) gelu_cpu.backward(ctx, {.dx = g.c, .dy = g.c, .x = g.gelu_input});
@@ -252,6 +229,25 @@ void run(Context& ctx, const Gemm& g) {
 }
 
 }  // namespace
+
+GemmSizes gemm_sizes(const Gemm& g) {
+    const auto matrix = [](Tensor t, bool transposed) {
+        return std::pair(transposed ? t.columns() : t.rows(), transposed ? t.rows() : t.columns());
+    };
+    const auto [m, k] = matrix(g.a, g.transpose_a);
+    const auto [k_of_b, n] = matrix(g.b, g.transpose_b);
+    CLOVER_CHECK(k == k_of_b && g.c.rows() == m && g.c.columns() == n, g.c.describe(), " = ", g.a.describe(),
+                 g.transpose_a ? "ᵀ · " : " · ", g.b.describe(), g.transpose_b ? "ᵀ" : "");
+    CLOVER_CHECK(g.a.dtype == g.b.dtype, g.a.describe(), " · ", g.b.describe());
+    CLOVER_CHECK(!g.bias.present() || (g.bias.count() == n && !g.accumulate), g.bias.describe());
+    CLOVER_CHECK(g.pre_activation.present() + g.gelu_input.present() + g.bias_gradient.present() <= 1);
+    for (const Tensor& t : {g.pre_activation, g.gelu_input})
+        CLOVER_CHECK(!t.present() || (t.has_shape({m, n}) && t.dtype == g.c.dtype && !g.accumulate), t.describe(), " with ", g.c.describe());
+    CLOVER_CHECK(!g.gelu_input.present() || !g.bias.present());
+    CLOVER_CHECK(!g.bias_gradient.present() || (g.transpose_a && g.bias_gradient.has_shape({m}) && g.bias_gradient.dtype == Dtype::f32),
+                 g.bias_gradient.describe());
+    return {m, n, k};
+}
 
 const GemmOps gemm_cpu{workspace_bytes, run};
 

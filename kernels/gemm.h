@@ -27,6 +27,12 @@ struct Gemm {
     Tensor bias_gradient = {};
 };
 
+struct GemmSizes {
+    int64_t m, n, k;
+};
+/// The sizes of a product whose tensors fit together; throws Error if they do not.
+GemmSizes gemm_sizes(const Gemm& g);
+
 struct GemmOps {
     /// Scratch that run() will take for these shapes (data pointers may be null). Also makes the plan.
     size_t (*workspace_bytes)(Context&, const Gemm&);
