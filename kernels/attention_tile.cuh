@@ -1,0 +1,213 @@
+// What the fast attention kernels are made of: tiles of 64 rows in shared memory, the fragments of mma.m16n8k16 (ptx.cuh), the shift
+// of Transformer-XL.
+//
+// Tiles. A (64, D) bf16 tile of queries, keys, values, gradients or distances has rows of D + 8 elements. That is an odd number of
+// 16-byte chunks for every D here, so that eight consecutive rows start in eight different groups of four banks: ldmatrix, which
+// reads eight rows at a time, has no bank conflicts, and neither have the stores of C fragments. load_tile_async() fills a tile from
+// strided rows of global memory by cp.async and puts zeros where there are no rows.
+//
+// Fragments, and where they come from (a row and a column of the tile is the fragment's corner):
+//   load_a             A (16 m, 16 k) of a tile that has rows m, columns k      Q of Q·Kᵀ
+//   load_a_transposed  A (16 m, 16 k) of a tile that has rows k, columns m      dOᵀ of dV = Pᵀ·dO, were it the left operand
+//   load_b             B (16 k, 16 n) of a tile that has rows n, columns k      K of Q·Kᵀ
+//   load_b_transposed  B (16 k, 16 n) of a tile that has rows k, columns n      V of P·V
+// A B fragment here is two of the instruction's, for columns 0 … 7 and 8 … 15. In a C fragment (16, 8) lane 4 g + t holds of rows g and
+// g + 8 the columns 2 t and 2 t + 1; pack() makes an A fragment of two neighbouring ones, transpose() the A fragment of their transpose.
+//
+// The shift. For a tile of 64 queries i = i0 + a and one of 64 keys j = j0 + b, i0 and j0 multiples of 64, the products with the
+// distances of one tile of r, d = 64 ρ + t, t = 0 … 63, where 64 ρ = i0 − j0, are E_at = q_i·r_d + e_d. Because d = i − j,
+//   t <= a belongs to key b = a − t       of this key tile (KeyTile::current)
+//   t >  a belongs to key b = a − t + 64  of the one before it, j0 − 64 … j0 − 1 (KeyTile::previous)
+// In both cases b = (a − t) mod 64: the 64 products of a row go to 64 different keys, a triangle to this tile and the other triangle to
+// the previous one. ShiftRows keeps one float per key and row; a kernel that walks the keys downwards stores the current triangle,
+// reads all 64 columns (the rest came from the tile of r before), and stores the other triangle for its next key tile. So each product
+// is computed once and used once, and no more than one tile of r is needed at a time.
+//   Banks: a row of ShiftRows has 72 floats. Were the columns of E in their natural order, the four lanes of a quad would store
+// words 2 apart and rows g and g + 4 would meet in one bank. So the rows of a tile of r are stored permuted (distance_row), such that
+// lane t holds distances 32 q + 8 t + x, x = 0 … 7, in its columns of the four C fragments 4 q … 4 q + 3. Lane (g, t) then
+// stores to word 72 g + (g − 8 t − x) of its rows: bank (9 g − 8 t) mod 32 but for a constant, 32 different ones. The reads, two
+// floats at word 72 g + 2 t, are free of conflicts as well.
+#pragma once
+#include "bf16.h"
+#include "cuda.cuh"
+
+namespace clover::tiles {
+
+constexpr int rows = 64;      // of a tile
+constexpr int row_steps = 4;  // of 16 rows in a tile: one each for four warps
+
+template <int D>
+inline constexpr int pitch = D + 8;
+
+/// (64, D) in shared memory.
+template <int D>
+struct Tile {
+    static_assert(D % 16 == 0 && pitch<D> / 8 % 2 == 1);
+    alignas(16) bf16 x[rows * pitch<D>];
+
+    __device__ bf16* at(int row, int column) { return x + row * pitch<D> + column; }
+    __device__ const bf16* at(int row, int column) const { return x + row * pitch<D> + column; }
+};
+
+/// The rows of a matrix in global memory: row n is at data + n · stride, 16-byte aligned.
+struct GlobalRows {
+    const bf16* data;
+    int64_t stride, count;
+};
+
+// ---- Global to shared ----------------------------------------------------------------------------------------------------------
+
+/// Where row t of a tile of distances is kept (see above): bits 4,3 and bits 2,1 of t change places.
+__device__ inline int distance_row(int t) { return (t & 33) | (t & 24) >> 2 | (t & 6) << 2; }
+
+/// Starts copying rows first … first + 63 (first >= 0, count > 0); rows from `count` on become zero. All `threads` of the block take part.
+/// `permuted` puts them in the order of distance_row.
+template <int D, int threads, bool permuted = false>
+__device__ inline void load_tile_async(Tile<D>& to, const GlobalRows& from, int64_t first) {
+    constexpr int chunks = D / 8, total = rows * chunks;
+    static_assert(total % threads == 0);
+    const int left = int(min(from.count - first, int64_t(rows)));
+    const bf16* start = from.data + (left > 0 ? first : 0) * from.stride;
+#pragma unroll
+    for (int n = 0; n < total / threads; n++) {
+        const int chunk = int(threadIdx.x) + n * threads, row = chunk / chunks, column = chunk % chunks * 8;
+        const bool valid = row < left;
+        ptx::cp_async_16(to.at(permuted ? distance_row(row) : row, column), start + (valid ? row : 0) * from.stride + column, valid ? 16 : 0);
+    }
+}
+
+/// Starts copying 64 floats, 16-byte aligned; by the block's first 16 threads.
+__device__ inline void load_floats_async(float* to, const float* from) {
+    if (threadIdx.x < 16) ptx::cp_async_16(to + 4 * threadIdx.x, from + 4 * threadIdx.x);
+}
+
+// ---- Fragments -----------------------------------------------------------------------------------------------------------------
+
+__device__ inline int lane_of_warp() { return int(threadIdx.x) % warp_size; }
+/// g and t of lane 4 g + t.
+__device__ inline int lane_row() { return lane_of_warp() / 4; }
+__device__ inline int lane_column() { return lane_of_warp() % 4; }
+
+struct FragmentA {
+    uint32_t r[4];
+};
+struct FragmentB {
+    uint32_t r[4];  // columns 0 … 7: r[0], r[1]; columns 8 … 15: r[2], r[3]
+};
+struct FragmentC {
+    float x[4];  // (g, 2 t), (g, 2 t + 1), (g + 8, 2 t), (g + 8, 2 t + 1)
+};
+
+template <int D>
+__device__ inline FragmentA load_a(const Tile<D>& tile, int m, int k) {
+    const int lane = lane_of_warp();
+    FragmentA a;
+    ptx::ldmatrix_x4(a.r, tile.at(m + lane % 16, k + lane / 16 * 8));
+    return a;
+}
+template <int D>
+__device__ inline FragmentA load_a_transposed(const Tile<D>& tile, int k, int m) {
+    const int lane = lane_of_warp();
+    FragmentA a;
+    ptx::ldmatrix_x4_transposed(a.r, tile.at(k + lane % 8 + lane / 16 * 8, m + lane / 8 % 2 * 8));
+    return a;
+}
+template <int D>
+__device__ inline FragmentB load_b(const Tile<D>& tile, int n, int k) {
+    const int lane = lane_of_warp();
+    FragmentB b;
+    ptx::ldmatrix_x4(b.r, tile.at(n + lane % 8 + lane / 16 * 8, k + lane / 8 % 2 * 8));
+    return b;
+}
+template <int D>
+__device__ inline FragmentB load_b_transposed(const Tile<D>& tile, int k, int n) {
+    const int lane = lane_of_warp();
+    FragmentB b;
+    ptx::ldmatrix_x4_transposed(b.r, tile.at(k + lane % 16, n + lane / 16 * 8));
+    return b;
+}
+
+/// (c, d) += a b, where c has the first 8 columns and d the others.
+__device__ inline void multiply(FragmentC& c, FragmentC& d, const FragmentA& a, const FragmentB& b) {
+    ptx::mma_m16n8k16(c.x, a.r, {b.r[0], b.r[1]});
+    ptx::mma_m16n8k16(d.x, a.r, {b.r[2], b.r[3]});
+}
+
+/// (16, 16) rounded to bf16 as the left operand.
+__device__ inline FragmentA pack(const FragmentC& c, const FragmentC& d) {
+    return {{ptx::pack_bf16(c.x[0], c.x[1]), ptx::pack_bf16(c.x[2], c.x[3]), ptx::pack_bf16(d.x[0], d.x[1]), ptx::pack_bf16(d.x[2], d.x[3])}};
+}
+__device__ inline FragmentA transpose(const FragmentA& a) {
+    return {{ptx::movmatrix_transposed(a.r[0]), ptx::movmatrix_transposed(a.r[2]), ptx::movmatrix_transposed(a.r[1]),
+             ptx::movmatrix_transposed(a.r[3])}};
+}
+
+/// Over the four lanes that share a row of C; the same bits in all four.
+__device__ inline float quad_sum(float x) {
+    x += __shfl_xor_sync(all_lanes, x, 1);
+    return x + __shfl_xor_sync(all_lanes, x, 2);
+}
+__device__ inline float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(all_lanes, x, 1));
+    return fmaxf(x, __shfl_xor_sync(all_lanes, x, 2));
+}
+
+// ---- The shift of Transformer-XL -----------------------------------------------------------------------------------------------
+
+/// The accumulators of Q·rᵀ for 16 queries and 64 permuted distances before the first product: e_d in every row. `e` is in natural order.
+__device__ inline void start_band(FragmentC (&band)[rows / 8], const float* e) {
+#pragma unroll
+    for (int q = 0; q < 2; q++)
+#pragma unroll
+        for (int x = 0; x < 8; x += 4) {
+            const Vector<float, 4> v = load_vector<4>(e + 32 * q + 8 * lane_column() + x);
+#pragma unroll
+            for (int y = 0; y < 4; y++) {
+                float(&c)[4] = band[4 * q + (x + y) / 2].x;
+                c[y % 2] = c[2 + y % 2] = v[y];
+            }
+        }
+}
+
+enum class KeyTile { current, previous };
+
+/// One float for each key of a tile, for the 16 query rows of one warp, which alone uses it. See the head of the file.
+struct ShiftRows {
+    static constexpr int pitch = rows + 8;
+    alignas(16) float x[16 * pitch];
+
+    __device__ void clear() {
+#pragma unroll
+        for (int n = 4 * lane_of_warp(); n < 16 * pitch; n += 4 * warp_size) store_vector(x + n, Vector<float, 4>{});
+    }
+
+    /// Stores the half of each row that belongs to `keys`. `band` is E for the 16 queries from row a0 of their tile on. A __syncwarp() must
+    /// stand between it and the loads.
+    template <KeyTile keys>
+    __device__ void store(const FragmentC (&band)[rows / 8], int a0) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int r = lane_row() + 8 * half, a = a0 + r, t = 8 * lane_column();
+            float* key = x + r * pitch + a - t + (keys == KeyTile::current ? 0 : rows);
+#pragma unroll
+            for (int n = 0; n < rows / 8; n++)
+#pragma unroll
+                for (int c = 0; c < 2; c++) {
+                    const int d = 32 * (n / 4) + 2 * (n % 4) + c;
+                    if ((t + d <= a) == (keys == KeyTile::current)) key[-d] = band[n].x[2 * half + c];
+                }
+        }
+    }
+
+    /// Adds the values of keys 8 n … 8 n + 7 to a C fragment.
+    __device__ void add_to(FragmentC& s, int n) const {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const Vector<float, 2> v = load_vector<2>(x + (lane_row() + 8 * half) * pitch + 8 * n + 2 * lane_column());
+            s.x[2 * half] += v[0];
+            s.x[2 * half + 1] += v[1];
+        }
+    }
+};
+
+}  // namespace clover::tiles
