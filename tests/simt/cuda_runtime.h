@@ -114,8 +114,13 @@ struct cudaFuncAttributes {
 struct cudaLaunchAttribute;
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
+// The names gridDim and blockDim are also fields of cudaLaunchConfig_t: as macros they become calls of a function or of a member.
+#define gridDim simt_grid_size()
+#define blockDim simt_block_size()
 struct cudaLaunchConfig_t {
-    dim3 gridDim, blockDim;
+    dim3 grid_size, block_size;
+    dim3& simt_grid_size() { return grid_size; }
+    dim3& simt_block_size() { return block_size; }
     size_t dynamicSmemBytes = 0;
     cudaStream_t stream = nullptr;
     cudaLaunchAttribute* attrs = nullptr;
@@ -214,12 +219,12 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
 
 // ---- The device language: called by kernels ------------------------------------------------------------------------------------
 
+__attribute__((const)) uint3 simt_block_size() noexcept;
+__attribute__((const)) uint3 simt_grid_size() noexcept;
 namespace simt {
 // Constant within a thread, and a fiber is one thread.
 __attribute__((const)) uint3 thread_index() noexcept;
 __attribute__((const)) uint3 block_index() noexcept;
-__attribute__((const)) uint3 block_size() noexcept;
-__attribute__((const)) uint3 grid_size() noexcept;
 
 int barrier(int predicate, int kind);  // kind 0: plain, 1: or, 2: and, 3: count
 enum class WarpOperation : uint8_t {
@@ -247,8 +252,6 @@ T from_bits(uint64_t x) {
 
 #define threadIdx (::simt::thread_index())
 #define blockIdx (::simt::block_index())
-#define blockDim (::simt::block_size())
-#define gridDim (::simt::grid_size())
 constexpr int warpSize = 32;
 
 __forceinline__ void __syncthreads() { simt::barrier(0, 0); }
@@ -296,13 +299,13 @@ SIMT_REDUCE(__reduce_xor_sync, unsigned, bit_xor)
 // Atomics on integers. On floats they would make results depend on the order.
 #define SIMT_ATOMIC(name, T, operation)                                                                                              \
     __forceinline__ T name(T* p, T x) {                                                                                              \
-        return T(simt::atomic(simt::AtomicOperation::operation, p, sizeof(T), std::is_signed_v<T>, uint64_t(x), 0));                 \
+        return static_cast<T>(simt::atomic(simt::AtomicOperation::operation, p, sizeof(T), std::is_signed_v<T>, uint64_t(x), 0));                 \
     }
 #define SIMT_ATOMICS(T)                                                                                                              \
     SIMT_ATOMIC(atomicAdd, T, add) SIMT_ATOMIC(atomicMin, T, min) SIMT_ATOMIC(atomicMax, T, max) SIMT_ATOMIC(atomicAnd, T, bit_and)   \
     SIMT_ATOMIC(atomicOr, T, bit_or) SIMT_ATOMIC(atomicXor, T, bit_xor) SIMT_ATOMIC(atomicExch, T, exchange)                         \
     __forceinline__ T atomicCAS(T* p, T compare, T x) {                                                                              \
-        return T(simt::atomic(simt::AtomicOperation::compare, p, sizeof(T), false, uint64_t(x), uint64_t(compare)));                 \
+        return static_cast<T>(simt::atomic(simt::AtomicOperation::compare, p, sizeof(T), false, uint64_t(x), uint64_t(compare)));                 \
     }
 SIMT_ATOMICS(int)
 SIMT_ATOMICS(unsigned)

@@ -71,6 +71,24 @@ void run_launch(const LaunchRequest& request);
 /// Of the launch that runs.
 const Options& launch_options();
 
+/// The state of the launch that runs.
+struct Machine {
+    const LaunchRequest* request = nullptr;
+    uintptr_t parameters_low = 0, parameters_bytes = 0;
+    uint3 block{};
+    // Segments number the stretches between barriers, over all blocks and launches: what happened in a segment before block_segment and
+    // not before launch_segment belongs to another block of this launch.
+    uint32_t segment = 1, block_segment = 1, launch_segment = 1;
+};
+extern Machine machine;
+/// The block's number in its launch of a segment of this launch.
+uint3 block_of_segment(uint32_t segment);
+
+constexpr int clock_bits = 22;  // of Thread::who
+
+/// Whether this thread is ordered behind what the lane `earlier` of its warp did in this segment at `clock`.
+bool ordered_in_warp(const Thread& later, uint32_t earlier_lane, uint32_t clock);
+
 // ---- cp.async (async.cpp) ------------------------------------------------------------------------------------------------------
 
 /// Starts a copy of `bytes` (4, 8 or 16), of which the first `valid` are read and the others become zero: checks both accesses and holds
@@ -97,6 +115,14 @@ void library_access(const char* who, const void* p, size_t bytes, bool write);
 void enqueue(cudaStream_t stream, const char* name, std::function<bool()> run);
 /// The device of a stream; for the default stream the current one.
 int stream_device(cudaStream_t stream);
+
+// ---- Shared memory (memory.cpp) and counters (counters.cpp), for the scheduler --------------------------------------------------
+
+/// Fresh, unwritten shared memory of `bytes` for a block.
+void start_shared_memory(size_t bytes);
+void finish_shared_memory();
+void begin_counting(const LaunchRequest& request);
+void end_counting();
 
 /// Counts one warp-wide matrix instruction. Once per warp, from `run` of its collective.
 void count_mma();
