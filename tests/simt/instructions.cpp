@@ -6,7 +6,7 @@
 //   ldmatrix   matrix m has its row r at the address of lane 8 m + r; register m of a lane is elements (g, 2 t + h) of it, transposed
 //              (2 t + h, g)
 //   movmatrix  from elements (g, 2 t + h) to (2 t + h, g)
-// cp.async itself is in async.cpp.
+// What cp.async does with the bytes is in async.cpp.
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -63,8 +63,13 @@ struct LoadMatrix {
 template <bool transposed>
 void run_ldmatrix(void* const* lanes) {
     for (int m = 0; m < 4; m++) {
+        const void* rows[8];
         uint16_t matrix[8][8];
-        for (int row = 0; row < 8; row++) std::memcpy(matrix[row], static_cast<const LoadMatrix*>(lanes[8 * m + row])->row, sizeof matrix[row]);
+        for (int row = 0; row < 8; row++) {
+            rows[row] = static_cast<const LoadMatrix*>(lanes[8 * m + row])->row;
+            std::memcpy(matrix[row], rows[row], sizeof matrix[row]);
+        }
+        count_matrix_rows(rows);
         for (int lane = 0; lane < lanes_of_warp; lane++) {
             const int g = lane / 4, t = lane % 4;
             static_cast<const LoadMatrix*>(lanes[lane])->r[m] =
@@ -140,11 +145,6 @@ void cp_async_wait(int pending) {
     SIMT_PLACE();
     if (pending < 0) fault("cp.async.wait_group " + std::to_string(pending));
     async_wait(pending);
-}
-
-void trap() {
-    SIMT_PLACE();
-    fault("trap");
 }
 
 }  // namespace simt
