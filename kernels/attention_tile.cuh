@@ -133,6 +133,15 @@ __device__ inline void multiply(FragmentC& c, FragmentC& d, const FragmentA& a, 
     ptx::mma_m16n8k16(d.x, a.r, {b.r[2], b.r[3]});
 }
 
+/// c (16, 64) += a (16, D) · tileᵀ: queries by keys or distances.
+template <int D>
+__device__ inline void multiply_transposed(FragmentC (&c)[rows / 8], const FragmentA (&a)[D / 16], const Tile<D>& tile) {
+#pragma unroll
+    for (int k = 0; k < D; k += 16)
+#pragma unroll
+        for (int n = 0; n < rows; n += 16) multiply(c[n / 8], c[n / 8 + 1], a[k / 16], load_b(tile, n, k));
+}
+
 /// (16, 16) rounded to bf16 as the left operand.
 __device__ inline FragmentA pack(const FragmentC& c, const FragmentC& d) {
     return {{ptx::pack_bf16(c.x[0], c.x[1]), ptx::pack_bf16(c.x[2], c.x[3]), ptx::pack_bf16(d.x[0], d.x[1]), ptx::pack_bf16(d.x[2], d.x[3])}};
@@ -199,14 +208,11 @@ struct ShiftRows {
         }
     }
 
-    /// Adds the values of keys 8 n … 8 n + 7 to a C fragment.
-    __device__ void add_to(FragmentC& s, int n) const {
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const Vector<float, 2> v = load_vector<2>(x + (lane_row() + 8 * half) * pitch + 8 * n + 2 * lane_column());
-            s.x[2 * half] += v[0];
-            s.x[2 * half + 1] += v[1];
-        }
+    /// The values of keys 8 n … 8 n + 7 as a C fragment.
+    __device__ FragmentC load(int n) const {
+        const float* pair = x + lane_row() * pitch + 8 * n + 2 * lane_column();
+        const Vector<float, 2> upper = load_vector<2>(pair), lower = load_vector<2>(pair + 8 * pitch);
+        return {{upper[0], upper[1], lower[0], lower[1]}};
     }
 };
 
