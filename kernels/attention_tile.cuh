@@ -39,11 +39,11 @@ constexpr int row_steps = 4;  // of 16 rows in a tile: one each for four warps
 template <int D>
 inline constexpr int pitch = D + 8;
 
-/// (64, D) in shared memory.
-template <int D>
+/// (count, D) in shared memory.
+template <int D, int count = rows>
 struct Tile {
     static_assert(D % 16 == 0 && pitch<D> / 8 % 2 == 1);
-    alignas(16) bf16 x[rows * pitch<D>];
+    alignas(16) bf16 x[count * pitch<D>];
 
     __device__ bf16* at(int row, int column) { return x + row * pitch<D> + column; }
     __device__ const bf16* at(int row, int column) const { return x + row * pitch<D> + column; }
@@ -76,6 +76,20 @@ __device__ inline void load_tile_async(Tile<D>& to, const GlobalRows& from, int6
     }
 }
 
+/// Starts copying rows first … first + n − 1 (0 <= first, count > 0) to rows at … at + n − 1 of a tile; rows from `count` on become zero.
+template <int threads, int n, int D, int tile_rows>
+__device__ inline void load_rows_async(Tile<D, tile_rows>& to, int at, const GlobalRows& from, int64_t first) {
+    constexpr int chunks = D / 8;
+    const int left = int(min(from.count - first, int64_t(n)));
+    const bf16* start = from.data + (left > 0 ? first : 0) * from.stride;
+#pragma unroll
+    for (int chunk = int(threadIdx.x); chunk < n * chunks; chunk += threads) {
+        const int row = chunk / chunks, column = chunk % chunks * 8;
+        const bool valid = row < left;
+        ptx::cp_async_16(to.at(at + row, column), start + (valid ? row : 0) * from.stride + column, valid ? 16 : 0);
+    }
+}
+
 /// Starts copying 64 floats, 16-byte aligned; by the block's first 16 threads.
 __device__ inline void load_floats_async(float* to, const float* from) {
     if (threadIdx.x < 16) ptx::cp_async_16(to + 4 * threadIdx.x, from + 4 * threadIdx.x);
@@ -98,33 +112,50 @@ struct FragmentC {
     float x[4];  // (g, 2 t), (g, 2 t + 1), (g + 8, 2 t), (g + 8, 2 t + 1)
 };
 
-template <int D>
-__device__ inline FragmentA load_a(const Tile<D>& tile, int m, int k) {
+template <int D, int count>
+__device__ inline FragmentA load_a(const Tile<D, count>& tile, int m, int k) {
     const int lane = lane_of_warp();
     FragmentA a;
     ptx::ldmatrix_x4(a.r, tile.at(m + lane % 16, k + lane / 16 * 8));
     return a;
 }
-template <int D>
-__device__ inline FragmentA load_a_transposed(const Tile<D>& tile, int k, int m) {
+template <int D, int count>
+__device__ inline FragmentA load_a_transposed(const Tile<D, count>& tile, int k, int m) {
     const int lane = lane_of_warp();
     FragmentA a;
     ptx::ldmatrix_x4_transposed(a.r, tile.at(k + lane % 8 + lane / 16 * 8, m + lane / 8 % 2 * 8));
     return a;
 }
-template <int D>
-__device__ inline FragmentB load_b(const Tile<D>& tile, int n, int k) {
+template <int D, int count>
+__device__ inline FragmentB load_b(const Tile<D, count>& tile, int n, int k) {
     const int lane = lane_of_warp();
     FragmentB b;
     ptx::ldmatrix_x4(b.r, tile.at(n + lane % 8 + lane / 16 * 8, k + lane / 8 % 2 * 8));
     return b;
 }
-template <int D>
-__device__ inline FragmentB load_b_transposed(const Tile<D>& tile, int k, int n) {
+template <int D, int count>
+__device__ inline FragmentB load_b_transposed(const Tile<D, count>& tile, int k, int n) {
     const int lane = lane_of_warp();
     FragmentB b;
     ptx::ldmatrix_x4_transposed(b.r, tile.at(k + lane % 16, n + lane / 16 * 8));
     return b;
+}
+
+/// The A fragments of rows first … first + 15, straight from global memory (count > 0); rows from `count` on are zero.
+template <int D>
+__device__ inline void load_a(FragmentA (&a)[D / 16], const GlobalRows& from, int64_t first) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int64_t row = first + lane_row() + 8 * half;
+        const bool valid = row < from.count;
+        const bf16* p = from.data + (valid ? row : 0) * from.stride + 2 * lane_column();
+#pragma unroll
+        for (int k = 0; k < D; k += 8) {
+            uint32_t pair = 0;
+            if (valid) ptx::load<4>(&pair, p + k);
+            a[k / 16].r[half + k % 16 / 4] = pair;
+        }
+    }
 }
 
 /// (c, d) += a b, where c has the first 8 columns and d the others.
