@@ -29,6 +29,17 @@ struct Adamw {
     int64_t t;          // step number of the bias correction, from 1
 };
 
+/// All but the segments themselves, which lie in the device's memory.
+inline void check(const Adamw& a) {
+    const int64_t n = a.master.count();
+    for (const Tensor& t : {a.master, a.m, a.v, a.grad})
+        CLOVER_CHECK(t.has_shape({n}) && t.dtype == Dtype::f32, t.describe(), " where ", n, " f32 are expected");
+    if (a.copy.present()) CLOVER_CHECK(a.copy.has_shape({n}) && a.copy.dtype == Dtype::bf16, a.copy.describe());
+    CLOVER_CHECK(a.grad_scale.has_shape({1}) && a.grad_scale.dtype == Dtype::f32, a.grad_scale.describe());
+    CLOVER_CHECK(a.t >= 1, "step ", a.t);
+    CLOVER_CHECK(a.segments.rank == 2 && a.segments.shape[1] == 6 && a.segments.dtype == Dtype::i32, a.segments.describe());
+}
+
 struct AdamwOps {
     void (*update)(Context&, const Adamw&);
 };

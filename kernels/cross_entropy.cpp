@@ -94,24 +94,11 @@ void run_rows(const CrossEntropy& c) {
 }
 
 void run(Context&, const CrossEntropy& c) {
-    CLOVER_CHECK(c.logits.rank == 2 && c.logits.dtype == Dtype::f32, c.logits.describe());
+    check(c);
     const int64_t R = c.logits.shape[0], V = c.logits.shape[1];
-    CLOVER_CHECK(c.loss.has_shape({R}) && c.loss.dtype == Dtype::f32, c.loss.describe());
-    CLOVER_CHECK(c.targets.has_shape({R}) && c.targets.dtype == Dtype::i32, c.targets.describe());
-    if (c.dlogits.present()) CLOVER_CHECK(c.dlogits.has_shape({R, V}), c.dlogits.describe());
-    if (c.dlogits.present() && c.dlogits.dtype != Dtype::f32) CLOVER_CHECK(c.dlogits.data != c.logits.data);
     for (int64_t r = 0; r < R; r++)
         CLOVER_CHECK(c.targets.as<int32_t>()[r] < V, "target ", c.targets.as<int32_t>()[r], " of row ", r, ", vocabulary ", V);
     by_dtype(c.dlogits.present() ? c.dlogits.dtype : Dtype::f32, [&](auto d) { run_rows<decltype(d)>(c); });
-}
-
-void check(const CrossEntropyShard& c) {
-    CLOVER_CHECK(c.logits.rank == 2 && c.logits.dtype == Dtype::f32, c.logits.describe());
-    const int64_t R = c.logits.shape[0];
-    for (const Tensor& t : {c.maximum, c.sum, c.target}) CLOVER_CHECK(t.has_shape({R}) && t.dtype == Dtype::f32, t.describe());
-    CLOVER_CHECK(c.targets.has_shape({R}) && c.targets.dtype == Dtype::i32, c.targets.describe());
-    CLOVER_CHECK(!c.loss.present() || (c.loss.has_shape({R}) && c.loss.dtype == Dtype::f32), c.loss.describe());
-    CLOVER_CHECK(!c.dlogits.present() || c.dlogits.has_shape({R, c.logits.shape[1]}), c.dlogits.describe());
 }
 
 void statistics(Context&, const CrossEntropyShard& c) {
@@ -146,9 +133,7 @@ void finish_rows(const CrossEntropyShard& c) {
 }
 
 void finish(Context&, const CrossEntropyShard& c) {
-    check(c);
-    CLOVER_CHECK(c.loss.present());
-    if (c.dlogits.present() && c.dlogits.dtype != Dtype::f32) CLOVER_CHECK(c.dlogits.data != c.logits.data);
+    check_finish(c);
     by_dtype(c.dlogits.present() ? c.dlogits.dtype : Dtype::f32, [&](auto d) { finish_rows<decltype(d)>(c); });
 }
 

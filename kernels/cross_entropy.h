@@ -30,6 +30,30 @@ struct CrossEntropyShard {
     Tensor maximum, sum, target;  // (R) f32 each: results of statistics, M, S, t for finish
 };
 
+/// All but the values of targets, which lie in the device's memory.
+inline void check(const CrossEntropy& c) {
+    CLOVER_CHECK(c.logits.rank == 2 && c.logits.dtype == Dtype::f32, c.logits.describe());
+    const int64_t R = c.logits.shape[0], V = c.logits.shape[1];
+    CLOVER_CHECK(c.loss.has_shape({R}) && c.loss.dtype == Dtype::f32, c.loss.describe());
+    CLOVER_CHECK(c.targets.has_shape({R}) && c.targets.dtype == Dtype::i32, c.targets.describe());
+    if (c.dlogits.present()) CLOVER_CHECK(c.dlogits.has_shape({R, V}), c.dlogits.describe());
+    if (c.dlogits.present() && c.dlogits.dtype != Dtype::f32) CLOVER_CHECK(c.dlogits.data != c.logits.data);
+}
+/// For statistics; finish asks for the loss besides, and a gradient in place only in f32.
+inline void check(const CrossEntropyShard& c) {
+    CLOVER_CHECK(c.logits.rank == 2 && c.logits.dtype == Dtype::f32, c.logits.describe());
+    const int64_t R = c.logits.shape[0];
+    for (const Tensor& t : {c.maximum, c.sum, c.target}) CLOVER_CHECK(t.has_shape({R}) && t.dtype == Dtype::f32, t.describe());
+    CLOVER_CHECK(c.targets.has_shape({R}) && c.targets.dtype == Dtype::i32, c.targets.describe());
+    CLOVER_CHECK(!c.loss.present() || (c.loss.has_shape({R}) && c.loss.dtype == Dtype::f32), c.loss.describe());
+    CLOVER_CHECK(!c.dlogits.present() || c.dlogits.has_shape({R, c.logits.shape[1]}), c.dlogits.describe());
+}
+inline void check_finish(const CrossEntropyShard& c) {
+    check(c);
+    CLOVER_CHECK(c.loss.present());
+    if (c.dlogits.present() && c.dlogits.dtype != Dtype::f32) CLOVER_CHECK(c.dlogits.data != c.logits.data);
+}
+
 struct CrossEntropyOps {
     void (*run)(Context&, const CrossEntropy&);
     void (*statistics)(Context&, const CrossEntropyShard&);

@@ -11,7 +11,7 @@ namespace {
 using namespace simd;
 
 void add(Context&, Tensor out, Tensor a, Tensor b) {
-    CLOVER_CHECK(out.count() == a.count() && out.count() == b.count(), out.describe(), " = ", a.describe(), " + ", b.describe());
+    check_add(out, a, b);
     by_dtype(out.dtype, [&](auto o) {
         by_dtype(a.dtype, [&](auto p) {
             by_dtype(b.dtype, [&](auto q) {
@@ -25,7 +25,7 @@ void add(Context&, Tensor out, Tensor a, Tensor b) {
 }
 
 void cast(Context&, Tensor to, Tensor from) {
-    CLOVER_CHECK(to.count() == from.count(), to.describe(), " from ", from.describe());
+    check_cast(to, from);
     by_dtype(to.dtype, [&](auto t) {
         by_dtype(from.dtype, [&](auto f) {
             parallel_vectors(to.count(), [y = to.as<decltype(t)>(), x = from.as<decltype(f)>()](int64_t i, auto lanes) {
@@ -61,7 +61,7 @@ void sum_rows(float* sums, const T* x, int64_t first, int64_t end, int64_t C) {
 }
 
 void column_sum(Context& ctx, Tensor sums, Tensor x) {
-    CLOVER_CHECK(x.rank == 2 && sums.has_shape({x.shape[1]}) && sums.dtype == Dtype::f32, sums.describe(), " of ", x.describe());
+    check_column_sum(sums, x);
     const RowBlocks blocks(x.shape[0]);
     const int64_t C = x.shape[1];
     const WorkspaceScope scope(ctx.workspace);
@@ -102,7 +102,7 @@ double block_sum_of_squares(const float* x, int64_t n) {
 }
 
 void sum_of_squares(Context& ctx, Tensor result, Tensor x) {
-    CLOVER_CHECK(result.has_shape({1}), result.describe());
+    check_sum_of_squares(result, x);
     const float* const data = x.as<float>();
     const int64_t n = x.count(), blocks = squares_blocks(x);
     const WorkspaceScope scope(ctx.workspace);
@@ -118,7 +118,7 @@ void sum_of_squares(Context& ctx, Tensor result, Tensor x) {
 }
 
 void clip_factor(Context&, Tensor factor, Tensor squares, float limit) {
-    CLOVER_CHECK(factor.has_shape({1}) && squares.has_shape({1}), factor.describe(), " of ", squares.describe());
+    check_clip_factor(factor, squares);
     const double norm = std::sqrt(double(*squares.as<float>()));
     *factor.as<float>() = !std::isfinite(norm) ? std::numeric_limits<float>::quiet_NaN()
                           : limit > 0          ? float(std::min(1.0, limit / (norm + 1e-6)))

@@ -4,6 +4,23 @@
 
 namespace clover {
 
+inline void check_add(const Tensor& out, const Tensor& a, const Tensor& b) {
+    CLOVER_CHECK(out.count() == a.count() && out.count() == b.count(), out.describe(), " = ", a.describe(), " + ", b.describe());
+}
+inline void check_cast(const Tensor& to, const Tensor& from) {
+    CLOVER_CHECK(to.count() == from.count(), to.describe(), " from ", from.describe());
+}
+inline void check_column_sum(const Tensor& sums, const Tensor& x) {
+    CLOVER_CHECK(x.rank == 2 && sums.has_shape({x.shape[1]}) && sums.dtype == Dtype::f32, sums.describe(), " of ", x.describe());
+}
+inline void check_sum_of_squares(const Tensor& result, const Tensor& x) {
+    CLOVER_CHECK(result.has_shape({1}) && result.dtype == Dtype::f32, result.describe());
+    CLOVER_CHECK(x.dtype == Dtype::f32, x.describe());
+}
+inline void check_clip_factor(const Tensor& factor, const Tensor& squares) {
+    CLOVER_CHECK(factor.has_shape({1}) && squares.has_shape({1}), factor.describe(), " of ", squares.describe());
+}
+
 struct ElementwiseOps {
     /// out = a + b, equal counts; f32 or bf16, each of its own dtype; out may be a or b.
     void (*add)(Context&, Tensor out, Tensor a, Tensor b);

@@ -22,6 +22,30 @@ struct EmbeddingBackward {
     int64_t sequence;   // T
 };
 
+/// All but the values of ids and past, which lie in the device's memory.
+inline void check(const EmbeddingForward& e) {
+    CLOVER_CHECK(e.out.rank == 2 && e.table.rank == 2, e.out.describe(), " from ", e.table.describe());
+    const int64_t N = e.out.shape[0], C = e.out.shape[1];
+    CLOVER_CHECK(e.table.shape[1] == C, e.out.describe(), " from ", e.table.describe());
+    CLOVER_CHECK(e.sequence > 0 && N % e.sequence == 0, N, " rows in sequences of ", e.sequence);
+    CLOVER_CHECK(e.ids.has_shape({N}) && e.ids.dtype == Dtype::i32, e.ids.describe());
+    if (e.past.present()) CLOVER_CHECK(e.past.has_shape({N / e.sequence}) && e.past.dtype == Dtype::i32, e.past.describe());
+    if (e.positions.present()) CLOVER_CHECK(e.positions.rank == 2 && e.positions.shape[1] == C, e.positions.describe());
+    if (e.positions.present() && !e.past.present())
+        CLOVER_CHECK(e.sequence <= e.positions.shape[0], "sequences of ", e.sequence, " and ", e.positions.describe());
+    if (e.norm) CLOVER_CHECK(e.norm->x.data == e.out.data && !e.norm->delta.present(), e.norm->x.describe());
+}
+inline void check(const EmbeddingBackward& e) {
+    CLOVER_CHECK(e.dout.rank == 2, e.dout.describe());
+    const int64_t N = e.dout.shape[0], C = e.dout.shape[1];
+    CLOVER_CHECK(e.dtable.rank == 2 && e.dtable.shape[1] == C && e.dtable.dtype == Dtype::f32, e.dtable.describe());
+    CLOVER_CHECK(e.sequence > 0 && N % e.sequence == 0, N, " rows in sequences of ", e.sequence);
+    CLOVER_CHECK(e.ids.has_shape({N}) && e.ids.dtype == Dtype::i32, e.ids.describe());
+    if (!e.dpositions.present()) return;
+    CLOVER_CHECK(e.dpositions.rank == 2 && e.dpositions.shape[1] == C && e.dpositions.dtype == Dtype::f32, e.dpositions.describe());
+    CLOVER_CHECK(e.sequence <= e.dpositions.shape[0], "sequences of ", e.sequence, " and ", e.dpositions.describe());
+}
+
 struct EmbeddingOps {
     void (*forward)(Context&, const EmbeddingForward&);
     size_t (*backward_workspace_bytes)(const EmbeddingBackward&);

@@ -40,15 +40,12 @@ void backward_elements(const GeluBackward& g) {
 }
 
 void forward(Context&, const GeluForward& g) {
-    CLOVER_CHECK(g.x.rank == 2 && g.y.has_shape({g.x.shape[0], g.x.shape[1]}), g.y.describe(), " from ", g.x.describe());
-    CLOVER_CHECK(g.y.dtype == g.x.dtype, g.y.describe(), " from ", g.x.describe());
+    check(g);
     by_dtype(g.x.dtype, [&](auto t) { forward_elements<decltype(t)>(g); });
 }
 
 void backward(Context&, const GeluBackward& g) {
-    CLOVER_CHECK(g.x.rank == 2, g.x.describe());
-    for (const Tensor& t : {g.dx, g.dy})
-        CLOVER_CHECK(t.has_shape({g.x.shape[0], g.x.shape[1]}) && t.dtype == g.x.dtype, t.describe(), " beside x ", g.x.describe());
+    check(g);
     by_dtype(g.x.dtype, [&](auto t) { backward_elements<decltype(t)>(g); });
 }
 

@@ -1,7 +1,51 @@
+// GeLU on CUDA, elementwise, by the formulas of gelu.cpp: with e = exp(−2u), u the argument of tanh, and s = 1 / (1 + e), 0.5 (1 + t) is s and
+// 0.25 (1 − t²) is s · e s, without the cancellation of 1 + t for negative x and of 1 − t for positive x.
 #include "gelu.h"
 
-namespace clover {
+#include "map.cuh"
 
-const GeluOps gelu_cuda = {};
+namespace clover {
+namespace {
+
+constexpr float root = 0.7978845608028654f;  // √(2/π)
+constexpr float cubic = 0.044715f;
+
+/// The lesser of both, but not a number if x is not.
+__device__ float at_most(float limit, float x) { return x > limit ? limit : x; }
+__device__ float at_least(float limit, float x) { return x < limit ? limit : x; }
+
+/// exp(−2u), kept below overflow.
+__device__ float exp_of_minus_2u(float x) { return expf(at_most(87.0f, x * (x * x * (-2 * root * cubic) + -2 * root))); }
+
+struct Value {
+    // Far below -20 the exponential no longer grows with x, so x must not either.
+    __device__ float operator()(float x) const { return at_least(-20.0f, x) / (1.0f + exp_of_minus_2u(x)); }
+};
+struct Gradient {
+    __device__ float operator()(float dy, float x) const {
+        const float e = exp_of_minus_2u(x), s = 1.0f / (1.0f + e);
+        // x times the slope of 2u, at an x for which it is finite: beyond 20, s · e s is 0.
+        const float near = at_least(-20.0f, at_most(20.0f, x));
+        const float slope = near * (near * near * (6 * root * cubic) + 2 * root);
+        return dy * (s + s * (e * s) * slope);
+    }
+};
+
+void forward(Context& ctx, const GeluForward& g) {
+    check(g);
+    by_dtype(g.x.dtype, [&](auto t) { map(ctx, g.x.count(), Value{}, g.y.as<decltype(t)>(), g.x.as<const decltype(t)>()); });
+}
+
+void backward(Context& ctx, const GeluBackward& g) {
+    check(g);
+    by_dtype(g.x.dtype, [&](auto t) {
+        using T = decltype(t);
+        map(ctx, g.x.count(), Gradient{}, g.dx.as<T>(), static_cast<const T*>(g.dy.as<T>()), static_cast<const T*>(g.x.as<T>()));
+    });
+}
+
+}  // namespace
+
+const GeluOps gelu_cuda = {forward, backward};
 
 }  // namespace clover

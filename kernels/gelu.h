@@ -16,6 +16,16 @@ struct GeluBackward {
     Tensor x;   // (N, F)
 };
 
+inline void check(const GeluForward& g) {
+    CLOVER_CHECK(g.x.rank == 2 && g.y.has_shape({g.x.shape[0], g.x.shape[1]}), g.y.describe(), " from ", g.x.describe());
+    CLOVER_CHECK(g.y.dtype == g.x.dtype, g.y.describe(), " from ", g.x.describe());
+}
+inline void check(const GeluBackward& g) {
+    CLOVER_CHECK(g.x.rank == 2, g.x.describe());
+    for (const Tensor& t : {g.dx, g.dy})
+        CLOVER_CHECK(t.has_shape({g.x.shape[0], g.x.shape[1]}) && t.dtype == g.x.dtype, t.describe(), " beside x ", g.x.describe());
+}
+
 struct GeluOps {
     void (*forward)(Context&, const GeluForward&);
     void (*backward)(Context&, const GeluBackward&);

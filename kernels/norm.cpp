@@ -79,26 +79,8 @@ void forward_rows(const NormForward& n) {
     }
 }
 
-void check_parameters(NormKind kind, int64_t N, int64_t C, Tensor weight, Tensor mean, Tensor rstd) {
-    CLOVER_CHECK(weight.has_shape({C}), weight.describe());
-    CLOVER_CHECK(rstd.has_shape({N}) && rstd.dtype == Dtype::f32, rstd.describe());
-    if (kind == NormKind::layernorm)
-        CLOVER_CHECK(mean.has_shape({N}) && mean.dtype == Dtype::f32, mean.describe());
-    else
-        CLOVER_CHECK(!mean.present());
-}
-
 void forward(Context&, const NormForward& n) {
-    CLOVER_CHECK(n.x.rank == 2, n.x.describe());
-    const int64_t N = n.x.shape[0], C = n.x.shape[1];
-    CLOVER_CHECK(n.y.has_shape({N, C}) && n.y.dtype == n.x.dtype, n.y.describe());
-    CLOVER_CHECK(n.sum.present() == n.delta.present());
-    if (n.delta.present()) {
-        CLOVER_CHECK(n.delta.has_shape({N, C}) && n.delta.dtype == n.x.dtype, n.delta.describe());
-        CLOVER_CHECK(n.sum.has_shape({N, C}) && n.sum.dtype == n.x.dtype, n.sum.describe());
-    }
-    check_parameters(n.kind, N, C, n.weight, n.mean, n.rstd);
-    if (n.bias.present()) CLOVER_CHECK(n.bias.has_shape({C}) && n.bias.dtype == n.weight.dtype, n.bias.describe());
+    check(n);
     by_dtype(n.x.dtype, [&](auto a) {
         by_dtype(n.weight.dtype, [&](auto w) { forward_rows<decltype(a), decltype(w)>(n); });
     });
@@ -191,13 +173,7 @@ void backward_rows(Context& ctx, const NormBackward& n) {
 }
 
 void backward(Context& ctx, const NormBackward& n) {
-    CLOVER_CHECK(n.x.rank == 2, n.x.describe());
-    const int64_t N = n.x.shape[0], C = n.x.shape[1];
-    CLOVER_CHECK(n.dx.has_shape({N, C}) && n.dx.dtype == n.x.dtype, n.dx.describe());
-    CLOVER_CHECK(n.dy.has_shape({N, C}) && n.dy.dtype == n.x.dtype, n.dy.describe());
-    CLOVER_CHECK(n.dweight.has_shape({C}) && n.dweight.dtype == Dtype::f32, n.dweight.describe());
-    if (n.dbias.present()) CLOVER_CHECK(n.dbias.has_shape({C}) && n.dbias.dtype == Dtype::f32, n.dbias.describe());
-    check_parameters(n.kind, N, C, n.weight, n.mean, n.rstd);
+    check(n);
     by_dtype(n.x.dtype, [&](auto a) {
         by_dtype(n.weight.dtype, [&](auto w) { backward_rows<decltype(a), decltype(w)>(ctx, n); });
     });
