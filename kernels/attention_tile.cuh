@@ -90,9 +90,10 @@ __device__ inline void load_rows_async(Tile<D, tile_rows>& to, int at, const Glo
     }
 }
 
-/// Starts copying 64 floats, 16-byte aligned; by the block's first 16 threads.
+/// Starts copying `count` floats, 16-byte aligned; by the block's first threads.
+template <int count = rows>
 __device__ inline void load_floats_async(float* to, const float* from) {
-    if (threadIdx.x < 16) ptx::cp_async_16(to + 4 * threadIdx.x, from + 4 * threadIdx.x);
+    if (threadIdx.x < count / 4) ptx::cp_async_16(to + 4 * threadIdx.x, from + 4 * threadIdx.x);
 }
 
 // ---- Fragments -----------------------------------------------------------------------------------------------------------------
