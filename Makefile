@@ -1,7 +1,7 @@
 # Clover. `make help` lists the commands.
 #
 # Overridable: CXX, ARCH (instruction set flags), SAN=1 (AddressSanitizer and UBSan) or SAN=thread, BUILD (folder of the objects),
-# JOBS (compilers at a time).
+# JOBS (compilers at a time); CUDA and GPU_ARCH (cuda.mk).
 
 CXX      ?= g++
 ARCH     ?= -march=native
@@ -25,19 +25,12 @@ TESTS    ?= $(wildcard tests/*.cpp)
 OBJECTS  := $(SOURCES:%.cpp=$(BUILD)/%.o)
 TEST_OBJECTS := $(TESTS:%.cpp=$(BUILD)/%.o)
 
-# The SIMT harness: the CUDA sources as C++ (tests/simt/simt.h). Its __tsan functions take the place of libtsan's, so SAN=thread goes without.
-ifneq ($(SAN),thread)
-CU_SOURCES   ?= $(wildcard kernels/*.cu comm/*.cu)
-CU_TESTS     ?= $(wildcard tests/*.cu tests/simt/*.cu)
-SIMT_SOURCES ?= $(wildcard tests/simt/*.cpp)
-endif
-SIMT_OBJECTS := $(SIMT_SOURCES:%.cpp=$(BUILD)/%.o) $(CU_SOURCES:%.cu=$(BUILD)/simt/%.o)
-CU_TEST_OBJECTS := $(CU_TESTS:%.cu=$(BUILD)/simt/%.o)
-SIMT_FLAGS   := -std=c++20 -O2 -g -fsanitize=thread -ffp-contract=off -fno-tree-vectorize -Itests/simt -MMD -MP $(WARNINGS) -Wno-unknown-pragmas
-SIMT_LIBS    := -lboost_context
-
+# These only call others, or build nothing: what is installed is asked for when something is built.
+CALLERS := all deps corpus-packages corpus demo test bench simt clean help
+BUILDS  := $(filter-out $(CALLERS),$(or $(MAKECMDGOALS),all))
 .DEFAULT_GOAL := all
-.PHONY: all deps corpus-packages corpus demo test bench clean help
+.PHONY: $(CALLERS)
+include cuda.mk
 
 all: deps ## install what is missing, build ./clover
 	@$(MAKE) --no-print-directory -j$(JOBS) clover
@@ -45,19 +38,12 @@ all: deps ## install what is missing, build ./clover
 clover: $(BUILD)/clover
 	@cp -f $< $@
 
-$(BUILD)/clover: $(BUILD)/train.o $(OBJECTS)
-	@echo '  link $@'; $(CXX) $(LDFLAGS) $^ $(LDLIBS) -o $@
+$(BUILD)/clover: $(BUILD)/train.o $(OBJECTS) $(CUDA_OBJECTS) $(CUDA_MK)
+	@echo '  link $@'; $(CXX) $(LDFLAGS) $(filter %.o,$^) $(LDLIBS) $(CUDA_LINK) -o $@
+	@echo '$(CUDA_SAYS)'
 
-$(BUILD)/tests/run: $(TEST_OBJECTS) $(OBJECTS) $(SIMT_OBJECTS) $(CU_TEST_OBJECTS)
+$(BUILD)/tests/run: $(TEST_OBJECTS) $(OBJECTS) $(SIMT_OBJECTS) $(SIMT_TEST_OBJECTS)
 	@echo '  link $@'; $(CXX) $(LDFLAGS) $^ $(LDLIBS) $(SIMT_LIBS) -o $@
-
-$(BUILD)/simt/%.o: %.cu
-	@mkdir -p $(@D)
-	@echo '  compile $< for the harness'; $(CXX) $(SIMT_FLAGS) -x c++ -c $< -o $@
-
-$(BUILD)/tests/simt/%.o: tests/simt/%.cpp
-	@mkdir -p $(@D)
-	@echo '  compile $<'; $(CXX) $(CXXFLAGS) -ffp-contract=off -Itests/simt -c $< -o $@
 
 $(BUILD)/%.o: %.cpp
 	@mkdir -p $(@D)
@@ -68,7 +54,7 @@ $(BUILD)/train.o: train.cu
 	@mkdir -p $(@D)
 	@echo '  compile $<'; $(CXX) $(CXXFLAGS) -x c++ -c $< -o $@
 
--include $(OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(SIMT_OBJECTS:.o=.d) $(CU_TEST_OBJECTS:.o=.d) $(BUILD)/train.d
+-include $(OBJECTS:.o=.d) $(TEST_OBJECTS:.o=.d) $(BUILD)/train.d
 
 # ---- Packages ------------------------------------------------------------------------------------------------------------------
 
