@@ -63,13 +63,8 @@ struct LoadMatrix {
 template <bool transposed>
 void run_ldmatrix(void* const* lanes) {
     for (int m = 0; m < 4; m++) {
-        const void* rows[8];
         uint16_t matrix[8][8];
-        for (int row = 0; row < 8; row++) {
-            rows[row] = static_cast<const LoadMatrix*>(lanes[8 * m + row])->row;
-            std::memcpy(matrix[row], rows[row], sizeof matrix[row]);
-        }
-        count_matrix_rows(rows);
+        for (int row = 0; row < 8; row++) std::memcpy(matrix[row], static_cast<const LoadMatrix*>(lanes[8 * m + row])->row, sizeof matrix[row]);
         for (int lane = 0; lane < lanes_of_warp; lane++) {
             const int g = lane / 4, t = lane % 4;
             static_cast<const LoadMatrix*>(lanes[lane])->r[m] =
