@@ -33,15 +33,12 @@ struct Gradient {
 
 void forward(Context& ctx, const GeluForward& g) {
     check(g);
-    by_dtype(g.x.dtype, [&](auto t) { map(ctx, g.x.count(), Value{}, g.y.as<decltype(t)>(), g.x.as<const decltype(t)>()); });
+    by_dtype(g.x.dtype, [&](auto t) { map(ctx, g.x.count(), Value{}, g.y.as<decltype(t)>(), g.x.as<decltype(t)>()); });
 }
 
 void backward(Context& ctx, const GeluBackward& g) {
     check(g);
-    by_dtype(g.x.dtype, [&](auto t) {
-        using T = decltype(t);
-        map(ctx, g.x.count(), Gradient{}, g.dx.as<T>(), static_cast<const T*>(g.dy.as<T>()), static_cast<const T*>(g.x.as<T>()));
-    });
+    by_dtype(g.x.dtype, [&](auto t) { map(ctx, g.x.count(), Gradient{}, g.dx.as<decltype(t)>(), g.dy.as<decltype(t)>(), g.x.as<decltype(t)>()); });
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(map_threads) map_kernel(int64_t n, F f, Out* o
 
 /// out[i] = f(in[i], …) for i < n. The vectors' width is that of 16 bytes of the widest type; what does not fit them goes one by one.
 template <class F, class Out, class... In>
-void map(Context& ctx, int64_t n, F f, Out* out, const In*... in) {
+void map(Context& ctx, int64_t n, F f, Out* out, In*... in) {
     constexpr int width = int(16 / std::max({sizeof(Out), sizeof(In)...}));
     const auto aligned = [&](auto* p) { return reinterpret_cast<uintptr_t>(p) % (width * sizeof(*p)) == 0; };
     const int64_t even = (aligned(out) && ... && aligned(in)) ? n / width * width : 0;

@@ -56,6 +56,17 @@ struct AnyFloats {
     }
 };
 
+/// Numbers of a dtype known at compile time, with the same interface.
+template <class T>
+struct Floats {
+    const T* data;
+    __device__ explicit operator bool() const { return data != nullptr; }
+    template <int width>
+    __device__ void load(float (&to)[width], int64_t i) const {
+        load_floats(to, data + i);
+    }
+};
+
 /// *p in every lane, read by one of them. By the whole warp.
 template <class T>
 __device__ inline T warp_load(const T* p) {
@@ -70,7 +81,6 @@ __device__ inline T warp_load(const T* p) {
 constexpr int reduction_floats = 32 * 4;
 
 struct WarpGroup {
-    static constexpr int most_threads = 256;
     __device__ static int rank() { return int(threadIdx.x % warp_size); }
     __device__ static int size() { return warp_size; }
     /// Place of the group in its block.
@@ -82,7 +92,6 @@ struct WarpGroup {
 };
 
 struct BlockGroup {
-    static constexpr int most_threads = 1024;
     __device__ static int rank() { return int(threadIdx.x); }
     __device__ static int size() { return int(blockDim.x); }
     __device__ static int place() { return 0; }
