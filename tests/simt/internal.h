@@ -21,6 +21,7 @@ struct AsyncCopy {
     int64_t group;           // of this thread, counted from 0; the open one is Thread::groups
     const void* place;
     unsigned char data[16];  // of the source, when it was issued
+    uint32_t source_write[4][2];  // who had last written the source's words: segment and Thread::who
 };
 
 enum class Wait : uint8_t { none, barrier, collective, exited };
@@ -31,8 +32,8 @@ struct Warp;
 struct Thread {
     uintptr_t stack_low = 0, stack_bytes = 0;
     uint32_t who = 0;   // index in the block << clock_bits | the warp's clock
-    uint32_t key = 0;   // the same for the warp
     uint32_t bit = 0;   // 1 << lane
+    uint32_t warp_bit = 0;
     uint32_t index = 0;
     int lane = 0;
     Warp* warp = nullptr;
@@ -48,12 +49,31 @@ struct Thread {
 
 /// The thread of the block that runs now on this thread of the host; null outside kernels.
 extern constinit thread_local Thread* running;
+/// The same while the kernel's own code runs, whose accesses are checked; null in the harness. (The linker keeps one copy of an inline function:
+/// the harness may call one that was compiled for a kernel.)
+extern constinit thread_local Thread* watched;
 
-/// Every function that kernels call begins with this: the place is named in faults and tells call sites apart.
-#define SIMT_PLACE() (::simt::running ? void(::simt::running->place = __builtin_return_address(0)) : void())
+/// In the harness, called from a kernel at `place`: named in faults, and tells call sites apart.
+class Inside {
+public:
+    explicit Inside(const void* place) : thread_(watched) {
+        watched = nullptr;
+        if (thread_) thread_->place = place;
+    }
+    ~Inside() { watched = thread_; }
+    Inside(const Inside&) = delete;
+
+private:
+    Thread* thread_;
+};
+/// Every function that kernels call begins with this.
+#define SIMT_PLACE() const ::simt::Inside simt_inside(__builtin_return_address(0))
 
 /// Ends the launch with a Fault of that thread at `place`.
 [[noreturn]] void fault_at(const Thread& thread, const void* place, const std::string& what);
+
+/// A fault that a race may turn out to be the cause of: reported at the end of the block, unless a race is found until then.
+void suspect(const Thread& thread, const void* place, const std::string& what);
 
 /// What cudaLaunchKernelEx was given.
 struct LaunchRequest {
@@ -116,17 +136,11 @@ void enqueue(cudaStream_t stream, const char* name, std::function<bool()> run);
 /// The device of a stream; for the default stream the current one.
 int stream_device(cudaStream_t stream);
 
-// ---- Shared memory (memory.cpp) and counters (counters.cpp), for the scheduler --------------------------------------------------
-
-/// Fresh, unwritten shared memory of `bytes` for a block.
-void start_shared_memory(size_t bytes);
-void finish_shared_memory();
-void begin_counting(const LaunchRequest& request);
-void end_counting();
+// ---- Counters (counters.cpp) ---------------------------------------------------------------------------------------------------
 
 /// Counts one warp-wide matrix instruction. Once per warp, from `run` of its collective.
 void count_mma();
-/// Counts the eight 16-byte rows of one 8x8 matrix read from shared memory by ldmatrix: one phase. Once per matrix and warp.
-void count_matrix_rows(const void* const rows[8]);
+/// ldmatrix is counted by the check_access of its 32 lanes: a phase of eight lanes is one matrix.
+inline void count_matrix_rows(const void* const[8]) {}
 
 }  // namespace simt

@@ -25,7 +25,7 @@ namespace {
 
 constexpr size_t red_zone = 256, page = 4096;
 constexpr size_t most_shared = 228 << 10;
-constexpr uint16_t not_a_number = 0x7ff5;  // twice: a NaN as f32, once: a NaN as bf16
+constexpr int not_a_number = 0xff;  // the bytes of unwritten memory: NaN as f32 and as bf16
 
 struct Range {
     uintptr_t low = 0, high = 0, next = 0;
@@ -157,7 +157,7 @@ Region* allocate_region(size_t bytes, MemoryKind kind, int device) {
         madvise(reinterpret_cast<void*>(at), span_of(bytes), MADV_DONTNEED);
         if (kind == MemoryKind::managed) {
             mprotect(reinterpret_cast<void*>(at), span_of(bytes), PROT_READ | PROT_WRITE);
-            for (size_t i = 0; i < bytes / 2; i++) reinterpret_cast<uint16_t*>(r->base)[i] = not_a_number;
+            std::memset(reinterpret_cast<void*>(r->base), not_a_number, bytes);
             set_written(*r, 0, bytes, true);
         } else if (open_count > 0)
             mprotect(reinterpret_cast<void*>(at), span_of(bytes), PROT_READ | PROT_WRITE);
@@ -185,6 +185,9 @@ void clear_cells() {
         madvise(r->cells, (r->bytes / 4 + 8) * sizeof(Cell), MADV_DONTNEED);
         madvise(r->parts, (r->bytes + 32) * sizeof(Cell), MADV_DONTNEED);
     }
+    if (!shared_region.base) return;
+    madvise(shared_region.cells, (most_shared / 4 + 8) * sizeof(Cell), MADV_DONTNEED);
+    madvise(shared_region.parts, (most_shared + 32) * sizeof(Cell), MADV_DONTNEED);
 }
 
 // ---- What was written ----------------------------------------------------------------------------------------------------------
@@ -250,7 +253,7 @@ void forget(void* pointer, size_t bytes) {
     if (!r || !r->live || p < r->base || p + bytes > r->base + r->bytes) throw Fault("simt::forget: not within an allocation: " + describe_address(p));
     set_written(*r, p - r->base, bytes, false);
     const OpenMemory open;
-    for (size_t i = 0; i < bytes; i++) reinterpret_cast<uint8_t*>(p)[i] = uint8_t(not_a_number >> (i % 2 ? 8 : 0));
+    std::memset(pointer, not_a_number, bytes);
 }
 
 bool written(const void* pointer, size_t bytes) {
@@ -271,6 +274,7 @@ void start_shared_memory(size_t bytes) {
     shared_region.bytes = bytes;
     shared_region.live = true;
     std::memset(shared_region.written, 0, bytes / 8 + 8);
+    std::memset(shared_memory(), not_a_number, bytes);
 }
 
 void finish_shared_memory() {

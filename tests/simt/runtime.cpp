@@ -156,7 +156,7 @@ bool in_arena(const void* p) { return reinterpret_cast<uintptr_t>(p) - arena_bas
 void fill_unwritten(void* to, const Region& r, size_t offset, size_t bytes) {
     if (all_written(r, offset, bytes)) return;
     for (size_t i = 0; i < bytes; i++)
-        if (!all_written(r, offset + i, 1)) static_cast<uint8_t*>(to)[i] = i % 2 ? 0x7f : 0xf5;
+        if (!all_written(r, offset + i, 1)) static_cast<uint8_t*>(to)[i] = 0xff;
 }
 
 /// The copy itself. Written-ness moves along with the bytes.

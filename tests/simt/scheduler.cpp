@@ -12,7 +12,7 @@
 #include <exception>
 #include <numeric>
 
-#include "internal.h"
+#include "memory.h"
 #include "symbols.h"
 
 // AddressSanitizer wants to know which stack runs; without it these are null.
@@ -30,6 +30,7 @@ using boost::context::detail::make_fcontext;
 using boost::context::detail::transfer_t;
 
 constinit thread_local Thread* running = nullptr;
+constinit thread_local Thread* watched = nullptr;
 Machine machine;
 
 namespace {
@@ -80,6 +81,7 @@ const void* host_stack = nullptr;
 size_t host_stack_bytes = 0;
 bool faulted = false;
 std::string fault_text;
+std::string suspicion;  // the fault of this block unless a race explains it
 std::vector<uint32_t> block_order;
 std::vector<uint32_t> segments_of_blocks;  // first segment of the blocks that have started, ascending
 
@@ -95,8 +97,9 @@ struct Random {
 
 /// One of the set bits.
 int pick_bit(uint32_t bits) {
-    const int turn = int(rng.next() & 31);
-    return (std::countr_zero(std::rotr(bits, turn)) + turn) & 31;
+    const uint64_t count = uint64_t(std::popcount(bits));
+    for (uint64_t skip = (rng.next() >> 32) * count >> 32; skip > 0; skip--) bits &= bits - 1;
+    return std::countr_zero(bits);
 }
 
 // ---- Fibers --------------------------------------------------------------------------------------------------------------------
@@ -130,11 +133,15 @@ void thread_exits(Thread& t);
 void fiber(transfer_t from) {
     if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(nullptr, &host_stack, &host_stack_bytes);
     scheduler_context = from.fctx;
+    bool thrown = false;
+    watched = running;
     try {
         machine.request->call(machine.request->parameters.get());
     } catch (...) {
-        fault("an exception was thrown in the kernel");
+        thrown = true;
     }
+    watched = nullptr;
+    if (thrown) fault("an exception was thrown in the kernel");
     thread_exits(*running);
     leave(true);
 }
@@ -195,12 +202,20 @@ std::string who_waits() {
     return s;
 }
 
+std::string located(const Thread& t, const void* place, const std::string& what) {
+    return kernel_name(machine.request->kernel) + ": " + what + " at " + source_line(place) + ", block " + text_of(machine.block) + ", thread " + text_of(t.id);
+}
+
 }  // namespace
 
+void suspect(const Thread& t, const void* place, const std::string& what) {
+    if (suspicion.empty()) suspicion = located(t, place, what);
+}
+
 void fault_at(const Thread& t, const void* place, const std::string& what) {
-    if (!running) throw Fault(what);
-    fault_text = kernel_name(machine.request->kernel) + ": " + what + " at " + source_line(place) + ", block " + text_of(machine.block) +
-                 ", thread " + text_of(t.id);
+    watched = nullptr;
+    if (!suspicion.empty() && !what.starts_with("a race")) fault_text = suspicion;  // what followed from it does not matter
+    else fault_text = located(t, place, what);
     faulted = true;
     // The fiber is never continued: what its frames own is lost.
     if (__lsan_ignore_object && what.capacity() > 15) __lsan_ignore_object(what.data());
@@ -237,11 +252,9 @@ namespace {
 
 void set_clock(Warp& w, uint32_t clock) {
     w.clock = clock;
-    const uint32_t number = uint32_t(&w - warps.data());
     for (uint32_t lanes = w.exists; lanes; lanes &= lanes - 1) {
         Thread& t = threads[size_t(w.first + std::countr_zero(lanes))];
         t.who = t.index << clock_bits | clock;
-        t.key = number << clock_bits | clock;
     }
 }
 
@@ -295,6 +308,7 @@ void release_barrier() {
     block.result_arrived = block.arrived;
     block.arrived = block.predicates = 0;
     next_segment();
+    for (int i = 0; counting && i < block.warps; i++) put_together(i);
     for (int i = 0; i < block.warps; i++) make_runnable(warps[size_t(i)], warps[size_t(i)].alive);
 }
 
@@ -318,8 +332,8 @@ int barrier(int predicate, int kind) {
     Thread& t = *running;
     if (block.arrived == 0) block.barrier_place = t.place, block.barrier_kind = kind;
     else if (block.barrier_kind != kind || !same_source(block.barrier_place, t.place))
-        fault(std::string(names[kind]) + " while other threads of the block are at " + names[block.barrier_kind] + " at " +
-              source_line(block.barrier_place) + ": a barrier in divergent code");
+        fault(std::string(names[kind]) + " in divergent code (other threads of the block wait in " + names[block.barrier_kind] + " at " +
+              source_line(block.barrier_place) + ")");
     block.arrived++;
     block.predicates += predicate != 0;
     if (block.arrived == block.alive) {
@@ -344,10 +358,11 @@ Group& join(Thread& t, const char* instruction, uint32_t mask) {
     if (!(mask & t.bit)) fault(std::string(instruction) + ": lane " + std::to_string(t.lane) + " is not in its own mask " + lanes_text(mask));
     for (int i = 0; i < w.groups; i++) {
         Group& g = w.group[size_t(i)];
-        if (!(g.mask & mask)) continue;
         if (g.mask == mask && (g.instruction == instruction || !std::strcmp(g.instruction, instruction)) && same_source(g.place, t.place)) return g;
-        fault(std::string(instruction) + " with mask " + lanes_text(mask) + ", while lane " + std::to_string(std::countr_zero(g.arrived)) + " waits in " +
-              g.instruction + " with mask " + lanes_text(g.mask) + " at " + source_line(g.place));
+        // A lane that t is going to wait for waits for t elsewhere.
+        if ((g.mask & t.bit) && (g.arrived & mask))
+            fault(std::string(instruction) + " with mask " + lanes_text(mask) + " (lane " + std::to_string(std::countr_zero(g.arrived & mask)) + " waits in " +
+                  g.instruction + " with mask " + lanes_text(g.mask) + " at " + source_line(g.place) + ")");
     }
     Group& g = w.group[size_t(w.groups++)];
     g.mask = mask;
@@ -376,6 +391,7 @@ void collective(const char* instruction, uint32_t mask, void* mine, void (*run)(
         run(g.mine);
     }
     if (orders) order_lanes(w, mask);
+    if (counting && mask == w.alive) put_together(int(&w - warps.data()));
     if (&g != &w.group[size_t(w.groups - 1)]) g = w.group[size_t(w.groups - 1)];
     w.groups--;
     make_runnable(w, mask & ~t.bit);
@@ -495,6 +511,7 @@ void start_block(uint32_t number) {
         Thread& t = threads[size_t(i)];
         t.lane = i % 32;
         t.bit = 1u << t.lane;
+        t.warp_bit = 1u << (i / 32);
         t.warp = &warps[size_t(i / 32)];
         t.wait = Wait::none;
         t.place = r.kernel;
@@ -528,12 +545,19 @@ void run_block(Schedule schedule, std::chrono::steady_clock::time_point start) {
         if (!w.runnable) block.runnable_warps &= ~(1u << warp);
         if ((turn & 0xffff) == 0xffff) check_time(start);
     }
+    if (!suspicion.empty()) throw Fault(suspicion);
     if (block.alive == 0) return;
     const Thread* first = nullptr;
     for (int i = 0; i < block.threads && !first; i++)
         if (threads[size_t(i)].wait != Wait::exited) first = &threads[size_t(i)];
     throw Fault(kernel_name(machine.request->kernel) + ": threads wait for ever in " + first->waits_for + " at " + source_line(first->place) + ", block " +
                 text_of(machine.block) + ", thread " + text_of(first->id) + ": " + who_waits());
+}
+
+void finish_block() {
+    for (int i = 0; counting && i < block.warps; i++) put_together(i);
+    for (int i = 0; i < block.threads; i++)
+        if (!threads[size_t(i)].async.empty()) abandon_async(threads[size_t(i)]);
 }
 
 void order_blocks(uint32_t count, uint64_t way) {
@@ -547,14 +571,16 @@ void order_blocks(uint32_t count, uint64_t way) {
 /// Leaves the machine fit for the next launch, however this one ended.
 struct Cleanup {
     ~Cleanup() {
+        for (int i = 0; i < block.threads; i++) abandon_async(threads[size_t(i)]);
         finish_shared_memory();
-        for (int i = 0; i < block.threads; i++) threads[size_t(i)].async.clear();
+        counting = false;
         if (std::uncaught_exceptions() > 0 && __asan_unpoison_memory_region)
             for (const Thread& t : threads) __asan_unpoison_memory_region(reinterpret_cast<void*>(t.stack_low), t.stack_bytes);
         machine.request = nullptr;
         machine.parameters_bytes = 0;
-        running = nullptr;
+        running = watched = nullptr;
         faulted = false;
+        suspicion.clear();
     }
 };
 
@@ -566,7 +592,9 @@ void run_launch(const LaunchRequest& request) {
     Cleanup cleanup;
     machine.parameters_low = reinterpret_cast<uintptr_t>(request.parameters.get());
     machine.parameters_bytes = request.parameter_bytes;
+    if (machine.segment > uint32_t{1} << 31) clear_cells(), machine.segment = 1;
     machine.launch_segment = machine.segment + 1;
+    clear_atomics();
     segments_of_blocks.clear();
     rng.state = request.options.seed * 0x2545f4914f6cdd1du + 1;
     const Schedule schedule = rng.next() % 2 ? Schedule::any_thread : Schedule::one_warp_ahead;
@@ -576,6 +604,7 @@ void run_launch(const LaunchRequest& request) {
     for (uint32_t number : block_order) {
         start_block(number);
         run_block(schedule, start);
+        finish_block();
     }
     end_counting();
 }

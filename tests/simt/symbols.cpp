@@ -89,12 +89,12 @@ const std::vector<Frame>& frames_of(uintptr_t address) {
     return at->second;
 }
 
-/// The frames of kernel code: without what the harness's headers inlined into it, and its end, the call of the kernel.
+/// The frames of kernel code, without those of the words and instructions that it used.
 std::vector<std::string> places_of(const void* place) {
     std::vector<std::string> places;
     for (const Frame& f : frames_of(reinterpret_cast<uintptr_t>(place) - 1)) {
         const std::string s = short_place(f.place);
-        if (s.starts_with("cuda_runtime.h:") || s.starts_with("simt.h:") || f.place.find("/include/c++/") != std::string::npos) continue;
+        if (s.starts_with("cuda_runtime.h:") || s.starts_with("ptx.cuh:") || f.place.find("/include/c++/") != std::string::npos) continue;
         if (places.empty() || places.back() != s) places.push_back(s);
     }
     return places;
