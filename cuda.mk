@@ -27,7 +27,7 @@ NO_CUDA := nvcc is not in PATH, /usr/local/cuda or /opt/cuda; CUDA=/path says wh
 endif
 
 CUDA_MK       := $(BUILD)/cuda/found.mk
-CUDA_QUESTION := $(NVCC) $(GPU_ARCH) $(CXX)
+CUDA_QUESTION := $(strip $(NVCC) $(GPU_ARCH) $(CXX))
 ifneq ($(BUILDS),)
 include $(CUDA_MK)
 endif
