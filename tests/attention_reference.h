@@ -2,7 +2,13 @@
 // (T, T) matrix. `low` rounds P, G and the results to bf16, which makes it the plain low-precision implementation whose error is
 // the measure.
 #pragma once
+#include "../kernels/attention_portable.h"
 #include "support.h"
+
+namespace clover {
+/// CUDA without tensor cores (kernels/attention_cuda.h); a build without CUDA sources lacks it.
+extern const AttentionOps attention_cuda_plain __attribute__((weak));
+}  // namespace clover
 
 namespace clover::test {
 
@@ -132,40 +138,46 @@ struct DenseAttention {
     }
 };
 
-/// A context of exactly the planned workspace, full of NaN so that a read of memory nobody wrote shows.
-struct AttentionContext {
-    Device device{};
-    TestContext context;
-    AttentionContext(const AttentionOps& ops, size_t bytes) : context((device.attention = ops, device), bytes) {
-        std::memset(context.ctx.workspace.base, 0xff, bytes);
-    }
-    operator Context&() { return context.ctx; }
-};
-
-// Not inlined: GCC 12 would warn of a read past the shape that does not happen.
-[[gnu::noinline]] inline Owned not_a_number(Dtype dtype, std::initializer_list<int64_t> shape) {
-    Owned o(dtype, shape);
-    std::memset(o.t.data, 0xff, o.t.bytes());
-    return o;
+/// Every implementation of attention as a device: the CPU with and without AMX, CUDA with and without tensor cores.
+inline const std::vector<Device>& attention_implementations() {
+    static const std::vector<Device> all = [] {
+        std::vector<Device> list{find_device("cpu"), find_device("cpu")};
+        list[1].name = "cpu, portable", list[1].attention = attention_cpu_portable;
+        if (const Device* cuda = usable_cuda()) {
+            list.push_back(*cuda);
+            if (&attention_cuda_plain) list.push_back(*cuda), list.back().name = "cuda, plain", list.back().attention = attention_cuda_plain;
+        }
+        return list;
+    }();
+    return all;
+}
+/// Those that have all of these operations.
+template <class... Entries>
+Devices attention_devices(Entries AttentionOps::*... entries) {
+    Devices devices;
+    for (const Device& device : attention_implementations())
+        if ((... && (device.attention.*entries != nullptr))) devices.push_back(device);
+    return devices;
 }
 
-/// What `ops` make of a problem; du and dv start at `bias_start`.
+/// What a device makes of a problem; du and dv start at `bias_start`.
 struct AttentionResult {
     Owned out, lse, dqkv, dr, du, dv;
 
-    AttentionResult(const AttentionOps& ops, const AttentionProblem& p, bool with_backward = true, double bias_start = 0)
-        : out(not_a_number(p.qkv.t.dtype, {p.B * p.T, p.H * p.D})), lse(not_a_number(Dtype::f32, {p.B, p.H, p.T})),
-          dqkv(not_a_number(p.qkv.t.dtype, {p.B * p.T, p.H * 3 * p.D})), dr(not_a_number(Dtype::f32, {p.T, p.H * p.D})),
-          du(Dtype::f32, {p.H, p.D}), dv(Dtype::f32, {p.H, p.D}) {
+    AttentionResult(const Device& device, const AttentionProblem& p, bool with_backward = true, double bias_start = 0)
+        : out(unwritten(p.qkv.t.dtype, {p.B * p.T, p.H * p.D})), lse(unwritten(Dtype::f32, {p.B, p.H, p.T})),
+          dqkv(unwritten(p.qkv.t.dtype, {p.B * p.T, p.H * 3 * p.D})), dr(Dtype::f32, {p.T, p.H * p.D}), du(Dtype::f32, {p.H, p.D}),
+          dv(Dtype::f32, {p.H, p.D}) {
+        const AttentionOps& ops = device.attention;
         const AttentionForward f{out, lse, p.qkv, p.position()};
-        AttentionContext forward_context(ops, ops.forward_workspace_bytes(f));
+        TestContext forward_context(device, ops.forward_workspace_bytes(f));
         ops.forward(forward_context, f);
         if (!with_backward) return;
-        for (int64_t i = 0; i < p.H * p.D; i++) du.set(i, bias_start), dv.set(i, bias_start);
+        for (Owned* bias : {&du, &dv}) bias->fill([&](int64_t) { return bias_start; });
         AttentionBackward g;
         g.dqkv = dqkv, g.dout = p.dout, g.out = out, g.lse = lse, g.qkv = p.qkv, g.position = p.position();
-        if (p.kind == AttentionPosition::relative) g.dr = dr, g.dcontent_bias = du, g.dposition_bias = dv;
-        AttentionContext backward_context(ops, ops.backward_workspace_bytes(g));
+        if (p.kind == AttentionPosition::relative) dr.forget(), g.dr = dr, g.dcontent_bias = du, g.dposition_bias = dv;
+        TestContext backward_context(device, ops.backward_workspace_bytes(g));
         ops.backward(backward_context, g);
     }
 };

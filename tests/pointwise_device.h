@@ -1,4 +1,4 @@
-// What the suites of the pointwise and row operations share. They take a table of operations, so that they can run on any device's.
+// What the suites of the pointwise and row operations share.
 #pragma once
 #include <omp.h>
 
@@ -7,12 +7,6 @@
 #include "support.h"
 
 namespace clover::test {
-
-/// The CPU operations ask nothing of the device.
-inline const Device& bare_device() {
-    static const Device device{};
-    return device;
-}
 
 /// Dtypes of activations and weights as the precision recipes combine them.
 struct Dtypes {
@@ -49,16 +43,20 @@ inline std::vector<double> finite_differences(std::vector<double> at, const std:
     return slope;
 }
 
-/// run() gives the result's tensors; they must be the same bits for 1, 2, 3, 4 and 7 threads.
-inline void check_thread_independence(const std::function<std::vector<Owned>()>& run) {
+/// run() gives the result's tensors; they must be the same bits for 1, 2, 3, 4 and 7 threads of the CPU, under 20 orders of blocks, warps
+/// and lanes in the harness, and in five runs on a GPU.
+inline void check_repeatable(const Device& device, const std::function<std::vector<Owned>()>& run) {
+    CAPTURE(device.name);
+    const bool threads = !is_cuda(device);
     const int before = omp_get_max_threads();
-    omp_set_num_threads(1);
-    const std::vector<Owned> one = run();
-    for (int threads : {2, 3, 4, 7}) {
-        CAPTURE(threads);
-        omp_set_num_threads(threads);
-        const std::vector<Owned> many = run();
-        for (size_t i = 0; i < one.size(); i++) CHECK(same_bits(one[i], many[i]));
+    std::vector<Owned> first;
+    for (int variant : threads ? std::vector<int>{1, 2, 3, 4, 7} : schedules(device)) {
+        CAPTURE(variant);
+        if (threads) omp_set_num_threads(variant);
+        const Schedule schedule(device, variant);
+        std::vector<Owned> results = run();
+        for (size_t i = 0; i < first.size(); i++) CHECK(same_bits(first[i], results[i]));
+        if (first.empty()) first = std::move(results);
     }
     omp_set_num_threads(before);
 }

@@ -1,56 +1,149 @@
-// What the suites share: owned tensors, random values, the normalised error against f64.
+// What the suites share: the devices to run on, owned tensors, random values, the normalised error against f64.
+//
+// Suites run every operation on every device of test_devices(): the CPU, and CUDA in the harness (tests/simt/) or on a real GPU. Tensors of
+// the suites lie in memory that the host and the kernels both reach.
 #pragma once
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <new>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "../kernels/device.h"
 #include "../kernels/random.h"
+#include "device_memory.h"
 
 namespace clover::test {
 
-/// A tensor with its memory.
-struct Owned {
-    std::vector<char> memory;
-    Tensor t;
-    Owned(Dtype dtype, std::initializer_list<int64_t> shape) {
-        t = Tensor(nullptr, dtype, shape);
-        memory.assign(t.bytes() + 64, 0);
-        char* p = memory.data();
-        t.data = p + (64 - reinterpret_cast<uintptr_t>(p) % 64) % 64;
+/// The CUDA device. Null, with the reason printed once, where the build has CUDA but no GPU can be used.
+inline const Device* usable_cuda() {
+    static const Device* const device = [] {
+        std::string why_not = "the build is without it";
+        const Device* found = cuda_device && cuda::allocate ? cuda_device(why_not) : nullptr;
+        if (!found) std::printf("The suites run on the CPU alone, not on CUDA: %s\n", why_not.c_str());
+        return found;
+    }();
+    return device;
+}
+/// Also of a device whose table of attention is another (attention_reference.h).
+inline bool is_cuda(const Device& device) { return std::string(device.name).starts_with("cuda"); }
+/// Kernels take about a thousand times as long in the harness as on a GPU: suites choose smaller sizes there.
+inline bool in_harness(const Device& device) { return is_cuda(device) && cuda::in_harness(); }
+
+using Devices = std::vector<std::reference_wrapper<const Device>>;
+/// The devices that have all of these operations.
+template <class Ops, class... Entries>
+Devices test_devices(Ops Device::*table, Entries Ops::*... entries) {
+    Devices devices{find_device("cpu")};
+    if (const Device* device = usable_cuda(); device && (... && (device->*table.*entries != nullptr))) devices.push_back(*device);
+    return devices;
+}
+
+/// Memory of exactly `bytes`, zeroed.
+struct TestMemory {
+    explicit TestMemory(size_t bytes) {
+        bytes = std::max<size_t>(bytes, 1);
+        if (usable_cuda())
+            p = cuda::allocate(bytes);
+        else
+            p = std::memset(::operator new(bytes, alignment), 0, bytes);
     }
+    TestMemory(TestMemory&& m) noexcept : p(std::exchange(m.p, nullptr)) {}
+    ~TestMemory() {
+        if (!p) return;
+        if (usable_cuda())
+            cuda::release(p);
+        else
+            ::operator delete(p, alignment);
+    }
+    void* p;
+    static constexpr std::align_val_t alignment{64};
+};
+/// Waits until kernels have done what they were asked for.
+inline void synchronize() {
+    if (usable_cuda()) cuda::synchronize();
+}
+
+/// A tensor with its memory. The host reads and writes it when no kernel does.
+struct Owned {
+    TestMemory memory;
+    Tensor t;
+    Owned(Dtype dtype, std::initializer_list<int64_t> shape) : memory(Tensor(nullptr, dtype, shape).bytes()), t(memory.p, dtype, shape) {}
     Owned(const Owned&) = delete;
     Owned(Owned&&) = default;
     operator Tensor() const { return t; }
     double at(int64_t i) const {
+        synchronize();
+        return element(i);
+    }
+    void set(int64_t i, double x) {
+        synchronize();
+        set_element(i, x);
+    }
+    /// Element i = f(i).
+    template <class F>
+    void fill(F&& f) {
+        synchronize();
+        for (int64_t i = 0; i < t.count(); i++) set_element(i, f(i));
+    }
+    std::vector<double> values() const {
+        synchronize();
+        if (usable_cuda()) CHECK(cuda::written(t.data, t.bytes()));
+        std::vector<double> v(size_t(t.count()));
+        for (int64_t i = 0; i < t.count(); i++) v[size_t(i)] = element(i);
+        return v;
+    }
+    /// Every byte becomes 0xff: NaN, or id -1. In the harness a kernel that reads it before writing is at fault.
+    void forget() {
+        synchronize();
+        std::memset(t.data, 0xff, t.bytes());
+        if (usable_cuda()) cuda::forget(t.data, t.bytes());
+    }
+
+private:
+    double element(int64_t i) const {
         switch (t.dtype) {
             case Dtype::f32: return t.as<float>()[i];
             case Dtype::bf16: return to_float(t.as<bf16>()[i]);
             default: return t.as<int32_t>()[i];
         }
     }
-    void set(int64_t i, double x) {
+    void set_element(int64_t i, double x) {
         switch (t.dtype) {
             case Dtype::f32: t.as<float>()[i] = float(x); break;
             case Dtype::bf16: t.as<bf16>()[i] = to_bf16(float(x)); break;
             default: t.as<int32_t>()[i] = int32_t(x);
         }
     }
-    std::vector<double> values() const {
-        std::vector<double> v(size_t(t.count()));
-        for (int64_t i = 0; i < t.count(); i++) v[size_t(i)] = at(i);
-        return v;
-    }
 };
+
+/// For results: unwritten memory.
+// Not inlined: GCC 12 would warn of a read past the shape that does not happen.
+[[gnu::noinline]] inline Owned unwritten(Dtype dtype, std::initializer_list<int64_t> shape) {
+    Owned o(dtype, shape);
+    o.forget();
+    return o;
+}
+
+inline Owned copy_of(const Owned& from) {
+    Owned o(from.t.dtype, {from.t.count()});
+    synchronize();
+    std::memcpy(o.t.data, from.t.data, from.t.bytes());
+    o.t.rank = from.t.rank, o.t.shape = from.t.shape;
+    return o;
+}
 
 /// Normal values, the same for the same `tag`; the tensor's own dtype rounds them.
 inline Owned random_tensor(Dtype dtype, std::initializer_list<int64_t> shape, uint32_t tag, double scale = 1, double mean = 0) {
     Owned o(dtype, shape);
-    for (int64_t i = 0; i < o.t.count(); i++)
-        o.set(i, mean + scale * normal(random_bits(1, Stream::initialisation, tag, 0, uint64_t(i))));
+    o.fill([&](int64_t i) { return mean + scale * normal(random_bits(1, Stream::initialisation, tag, 0, uint64_t(i))); });
     return o;
 }
 
@@ -66,18 +159,82 @@ inline double normalised_error(const std::vector<double>& a, const std::vector<d
     return reference == 0 ? std::sqrt(difference) : std::sqrt(difference / reference);
 }
 
-inline bool same_bits(Tensor a, Tensor b) { return a.bytes() == b.bytes() && std::memcmp(a.data, b.data, a.bytes()) == 0; }
+inline bool same_bits(Tensor a, Tensor b) {
+    synchronize();
+    return a.bytes() == b.bytes() && std::memcmp(a.data, b.data, a.bytes()) == 0;
+}
 
-/// A CPU context with `bytes` of workspace, not written yet: most suites need a small part of it.
+/// A context with a workspace of exactly `bytes` in the device's memory, not written yet.
 struct TestContext {
-    std::unique_ptr<char[]> memory;
     Context ctx;
-    explicit TestContext(const Device& device, size_t bytes = 64 << 20) : memory(new char[bytes + 64]), ctx(device) {
-        char* p = memory.get();
-        ctx.workspace.base = p + (64 - reinterpret_cast<uintptr_t>(p) % 64) % 64;
+    explicit TestContext(const Device& device, size_t bytes = 0) : ctx(device) {
+        if (is_cuda(device)) ctx.device_state = shared_state();
+        reserve(bytes);
+    }
+    ~TestContext() {
+        ctx.device.memory.release(ctx.workspace.base, ctx.workspace.size);
+        if (is_cuda(ctx.device)) shared_state() = ctx.device_state;
+    }
+    TestContext(const TestContext&) = delete;
+    /// Makes the workspace of another size. Outside the harness, which knows what was written, it is filled with NaN.
+    void reserve(size_t bytes) {
+        ctx.device.memory.release(ctx.workspace.base, ctx.workspace.size);
+        ctx.workspace.base = ctx.device.memory.allocate(bytes, false);
         ctx.workspace.size = bytes;
+        if (bytes == 0 || in_harness(ctx.device)) return;
+        const std::vector<char> nan(bytes, char(0xff));
+        ctx.device.memory.from_host(ctx, ctx.workspace.base, nan.data(), bytes);
     }
     operator Context&() { return ctx; }
+
+private:
+    /// The stream and pinned memory of CUDA contexts, which take longer to make than most tests run. Never freed: at exit CUDA may be gone.
+    static std::shared_ptr<void>& shared_state() {
+        static auto* const state = new std::shared_ptr<void>;
+        return *state;
+    }
 };
+
+/// What the work that f asks for is refused with, empty if it is done: the host's check, or in the harness the stop of a kernel.
+inline std::string refusal(const std::function<void()>& f) {
+    try {
+        f();
+        synchronize();
+    } catch (const std::runtime_error& e) {
+        return e.what();
+    }
+    return "";
+}
+/// Whether a check inside a kernel ends all work of the process on this device, so that it cannot be tested.
+inline bool stops_kernels(const Device& device) { return is_cuda(device) && !cuda::in_harness(); }
+
+/// The orders of blocks, warps and lanes that results must not depend on; on a GPU, which chooses its own, the number of runs.
+inline std::vector<int> schedules(const Device& device) {
+    std::vector<int> seeds(in_harness(device) ? 20 : 5);
+    std::iota(seeds.begin(), seeds.end(), 0);
+    return seeds;
+}
+/// Orders what is launched during its life by `seed`, in the harness.
+struct Schedule {
+    bool harness;
+    Schedule(const Device& device, int seed) : harness(in_harness(device)) {
+        if (harness) cuda::set_schedule(uint64_t(seed));
+    }
+    ~Schedule() {
+        if (harness) cuda::set_schedule(0);
+    }
+    Schedule(const Schedule&) = delete;
+};
+
+/// Calls f() under each model of how a tensor core adds, in the harness; elsewhere once.
+template <class F>
+void for_mma_models(const Device& device, F&& f) {
+    if (!in_harness(device)) return f();
+    for (int model : {1, 2, 0}) {
+        CAPTURE(model);
+        cuda::set_mma(model);
+        f();
+    }
+}
 
 }  // namespace clover::test

@@ -1,9 +1,8 @@
 // Attention against the dense f64 reference (attention_reference.h): every position scheme, shapes on both sides of the tiles' edges
-// (strips of 8 and 32 queries, tiles of 64 queries, 256 and 512 keys). The checks take the operations as an argument: other devices run
-// them too. On a CPU with AMX bf16 takes other ways than without, so that bf16 is checked on both.
+// (CPU: strips of 8 and 32 queries, tiles of 64 queries, 256 and 512 keys; CUDA: tiles of 16 and 64). bf16 is also checked on a CPU
+// without AMX and on CUDA without tensor cores, which take other ways.
 #include <omp.h>
 
-#include "../kernels/attention_portable.h"
 #include "attention_reference.h"
 
 using namespace clover;
@@ -13,17 +12,23 @@ namespace {
 
 constexpr AttentionPosition kinds[] = {AttentionPosition::none, AttentionPosition::alibi, AttentionPosition::relative};
 
-const AttentionOps* const both_cpu[] = {&attention_cpu, &attention_cpu_portable};
+constexpr auto forward = &AttentionOps::forward;
+constexpr auto backward = &AttentionOps::backward;
+
+/// One for each dtype: f32 takes the same way on both CPU devices and on both CUDA devices.
+Devices f32_devices() { return test_devices(&Device::attention, forward, backward); }
+Devices bf16_devices() { return attention_devices(forward, backward); }
+Devices devices_for(Dtype dtype) { return dtype == Dtype::f32 ? f32_devices() : bf16_devices(); }
 
 struct Shape {
     int64_t B, T, H, D;
 };
 
-void check_f32(const AttentionOps& ops, const Shape& s, AttentionPosition kind, Dtype bias = Dtype::f32) {
-    INFO("B ", s.B, ", T ", s.T, ", H ", s.H, ", D ", s.D, ", position ", int(kind));
+void check_f32(const Device& device, const Shape& s, AttentionPosition kind, Dtype bias = Dtype::f32) {
+    INFO(device.name, ", B ", s.B, ", T ", s.T, ", H ", s.H, ", D ", s.D, ", position ", int(kind));
     const AttentionProblem p(s.B, s.T, s.H, s.D, kind, Dtype::f32, bias);
     const AttentionReference want = DenseAttention(p).forward_and_backward();
-    const AttentionResult got(ops, p);
+    const AttentionResult got(device, p);
     CHECK(normalised_error(got.out.values(), want.out) < 1e-5);
     CHECK(normalised_error(got.lse.values(), want.lse) < 1e-5);
     CHECK(normalised_error(got.dqkv.values(), want.dqkv) < 1e-5);
@@ -39,11 +44,11 @@ void check_low(const std::vector<double>& got, const std::vector<double>& plain,
     CHECK(normalised_error(got, exact) <= std::max(factor * normalised_error(plain, exact), 0x1p-9));
 }
 
-void check_bf16(const AttentionOps& ops, const Shape& s, AttentionPosition kind, Dtype bias = Dtype::f32) {
-    INFO("B ", s.B, ", T ", s.T, ", H ", s.H, ", D ", s.D, ", position ", int(kind));
+void check_bf16(const Device& device, const Shape& s, AttentionPosition kind, Dtype bias = Dtype::f32) {
+    INFO(device.name, ", B ", s.B, ", T ", s.T, ", H ", s.H, ", D ", s.D, ", position ", int(kind));
     const AttentionProblem p(s.B, s.T, s.H, s.D, kind, Dtype::bf16, bias);
     const AttentionReference exact = DenseAttention(p).forward_and_backward(), plain = DenseAttention(p, true).forward_and_backward();
-    const AttentionResult got(ops, p);
+    const AttentionResult got(device, p);
     check_low(got.out.values(), plain.out, exact.out, 2);
     check_low(got.dqkv.values(), plain.dqkv, exact.dqkv, 3);
     if (kind != AttentionPosition::relative) return;
@@ -53,14 +58,15 @@ void check_bf16(const AttentionOps& ops, const Shape& s, AttentionPosition kind,
 }
 
 /// With another last half of the sequence, what stands before is the same to the bit.
-void check_causality(const AttentionOps& ops, AttentionPosition kind, Dtype dtype, int64_t T, int64_t changed) {
-    INFO("position ", int(kind), ", T ", T, ", changed ", changed);
-    const AttentionProblem p(2, T, 2, 20, kind, dtype);
-    AttentionProblem q(2, T, 2, 20, kind, dtype);
-    for (int64_t b = 0; b < 2; b++)
+void check_causality(const Device& device, AttentionPosition kind, Dtype dtype, const Shape& s, int64_t changed) {
+    INFO(device.name, ", position ", int(kind), ", D ", s.D, ", changed ", changed);
+    const AttentionProblem p(s.B, s.T, s.H, s.D, kind, dtype);
+    AttentionProblem q(s.B, s.T, s.H, s.D, kind, dtype);
+    const int64_t T = s.T;
+    for (int64_t b = 0; b < s.B; b++)
         for (int64_t c = 0; c < q.qkv.t.columns(); c++) q.qkv.set((b * T + changed) * q.qkv.t.columns() + c, c % 2 ? 40 : -30);
-    const AttentionResult one(ops, p, false), other(ops, q, false);
-    for (int64_t b = 0; b < 2; b++) {
+    const AttentionResult one(device, p, false), other(device, q, false);
+    for (int64_t b = 0; b < s.B; b++) {
         CHECK(same_bits(one.out.t.row_range(b * T, changed), other.out.t.row_range(b * T, changed)));
         CHECK_FALSE(same_bits(one.out.t.row_range(b * T + changed, 1), other.out.t.row_range(b * T + changed, 1)));
     }
@@ -74,10 +80,10 @@ bool all_finite(const Owned& o) {
 
 /// Scores of ±1e4: no NaN, and one key takes all. Probabilities that are far from 0 and 1 would ask for absolute errors of 1e-5 in a
 /// score of 1e4, which f32 does not hold; so the results are compared where the greatest score stands apart.
-void check_large_scores(const AttentionOps& ops, AttentionPosition kind, Dtype dtype) {
-    CAPTURE(int(kind));
-    const AttentionProblem p(1, 70, 2, 16, kind, dtype, Dtype::f32, 100);
-    const AttentionResult got(ops, p);
+void check_large_scores(const Device& device, AttentionPosition kind, Dtype dtype, int64_t D) {
+    CAPTURE(device.name); CAPTURE(int(kind)); CAPTURE(D);
+    const AttentionProblem p(1, 70, 2, D, kind, dtype, Dtype::f32, 100);
+    const AttentionResult got(device, p);
     for (const Owned* o : {&got.out, &got.lse, &got.dqkv, &got.du, &got.dv}) CHECK(all_finite(*o));
     const AttentionReference want = DenseAttention(p).forward();
     double greatest = 0;
@@ -87,10 +93,11 @@ void check_large_scores(const AttentionOps& ops, AttentionPosition kind, Dtype d
     CHECK(normalised_error(got.out.values(), want.out) < (dtype == Dtype::f32 ? 1e-3 : 1e-2));
 }
 
-void check_accumulation(const AttentionOps& ops) {
-    const AttentionProblem p(2, 20, 3, 16, AttentionPosition::relative);
-    const AttentionResult fresh(ops, p), added(ops, p, true, 5);
-    for (int64_t i = 0; i < 3 * 16; i++) {
+void check_accumulation(const Device& device, Dtype dtype) {
+    CAPTURE(device.name); CAPTURE(int(dtype));
+    const AttentionProblem p(2, 20, 3, 32, AttentionPosition::relative, dtype);
+    const AttentionResult fresh(device, p), added(device, p, true, 5);
+    for (int64_t i = 0; i < 3 * 32; i++) {
         CHECK(added.du.at(i) == float(float(fresh.du.at(i)) + 5.0f));
         CHECK(added.dv.at(i) == float(float(fresh.dv.at(i)) + 5.0f));
     }
@@ -102,29 +109,30 @@ bool same_result(const AttentionResult& a, const AttentionResult& b) {
            same_bits(a.du, b.du) && same_bits(a.dv, b.dv);
 }
 
-void check_contract(const AttentionOps& ops) {
+void check_contract(const Device& device) {
+    CAPTURE(device.name);
     const AttentionProblem p(1, 8, 2, 4, AttentionPosition::relative);
     Owned out(Dtype::f32, {8, 8}), lse(Dtype::f32, {1, 2, 8});
     const AttentionForward good{out, lse, p.qkv, p.position()};
-    AttentionContext ctx(ops, ops.forward_workspace_bytes(good));
-    ops.forward(ctx, good);
+    TestContext ctx(device, device.attention.forward_workspace_bytes(good));
+    device.attention.forward(ctx, good);
     AttentionForward bad = good;
     bad.qkv = p.qkv.t.row_range(0, 7);
-    CHECK_THROWS_AS(ops.forward(ctx, bad), Error);
+    CHECK_THROWS_AS(device.attention.forward(ctx, bad), Error);
     bad = good;
     bad.position.r = p.r.t.row_range(0, 7);
-    CHECK_THROWS_AS(ops.forward(ctx, bad), Error);
+    CHECK_THROWS_AS(device.attention.forward(ctx, bad), Error);
     bad = good;
     bad.out = Tensor(out.t.data, Dtype::bf16, {8, 8});
-    CHECK_THROWS_AS(ops.forward(ctx, bad), Error);
+    CHECK_THROWS_AS(device.attention.forward(ctx, bad), Error);
     bad = good;
     bad.position.content_bias = Tensor();
-    CHECK_THROWS_AS(ops.forward(ctx, bad), Error);
+    CHECK_THROWS_AS(device.attention.forward(ctx, bad), Error);
     bad = good;
     bad.position.kind = AttentionPosition::alibi;
-    CHECK_THROWS_AS(ops.forward(ctx, bad), Error);
-    AttentionContext none(ops, 0);
-    CHECK_THROWS_AS(ops.forward(none, good), Error);
+    CHECK_THROWS_AS(device.attention.forward(ctx, bad), Error);
+    TestContext none(device);
+    CHECK_THROWS_AS(device.attention.forward(none, good), Error);
 }
 
 /// Transformer-XL's rel_shift (appendix B): a zero column on the left, viewed as (columns + 1, rows), without its first row.
@@ -209,85 +217,132 @@ TEST_CASE("attention: rel_shift of case A14, and attention built on it") {
         for (size_t j = 0; j < want[i].size(); j++) CHECK(s[i * 5 + j] == want[i][j]);
     for (int64_t T : {1, 5, 40}) {
         const AttentionProblem p(1, T, 1, 8, AttentionPosition::relative);
-        CHECK(normalised_error(AttentionResult(attention_cpu, p, false).out.values(), shifted_attention(DenseAttention(p))) < 1e-5);
+        CHECK(normalised_error(AttentionResult(find_device("cpu"), p, false).out.values(), shifted_attention(DenseAttention(p))) < 1e-5);
     }
 }
 
 TEST_CASE("attention f32: forward and all gradients, lengths around the tiles") {
-    for (AttentionPosition kind : kinds)
-        for (int64_t T : {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 131, 255, 256, 257, 323})
-            check_f32(attention_cpu, {1, T, 1, 16}, kind);
+    for (const Device& device : f32_devices())
+        for (AttentionPosition kind : kinds)
+            for (int64_t T : {1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 131, 255, 256, 257, 323})
+                if (!in_harness(device) || T < 200) check_f32(device, {1, T, 1, 16}, kind);
 }
 
 TEST_CASE("attention f32: several tiles of keys") {
-    for (AttentionPosition kind : kinds) {
-        check_f32(attention_cpu, {1, 512, 1, 8}, kind);
-        check_f32(attention_cpu, {1, 513, 1, 8}, kind);
-        check_f32(attention_cpu, {1, 1027, 1, 4}, kind);
-    }
+    for (const Device& device : f32_devices())
+        for (AttentionPosition kind : kinds)
+            for (const Shape& s : {Shape{1, 512, 1, 8}, Shape{1, 513, 1, 8}, Shape{1, 1027, 1, 4}})
+                if (!in_harness(device)) check_f32(device, s, kind);
 }
 
 TEST_CASE("attention f32: head sizes") {
-    for (AttentionPosition kind : kinds)
-        for (int64_t D : {1, 8, 15, 16, 17, 20, 32, 33, 64, 80, 96, 128, 256}) check_f32(attention_cpu, {1, 37, 2, D}, kind);
+    for (const Device& device : f32_devices())
+        for (AttentionPosition kind : kinds)
+            for (int64_t D : {1, 8, 15, 16, 17, 20, 32, 33, 64, 80, 96, 128, 256}) check_f32(device, {1, 37, 2, D}, kind);
 }
 
 TEST_CASE("attention f32: batches and heads") {
-    for (AttentionPosition kind : kinds)
-        for (const Shape& s : {Shape{2, 20, 1, 16}, Shape{3, 67, 3, 20}, Shape{2, 130, 3, 64}, Shape{3, 1, 3, 8}})
-            check_f32(attention_cpu, s, kind);
+    for (const Device& device : f32_devices())
+        for (AttentionPosition kind : kinds)
+            for (const Shape& s : {Shape{2, 20, 1, 16}, Shape{3, 67, 3, 20}, Shape{2, 130, 3, 64}, Shape{3, 1, 3, 8}})
+                if (!in_harness(device) || s.T < 100) check_f32(device, s, kind);
 }
 
 TEST_CASE("attention bf16: errors of at most twice, backward three times, the plain implementation's") {
-    for (const AttentionOps* ops : both_cpu)
+    for (const Device& device : bf16_devices())
         for (AttentionPosition kind : kinds)
             for (const Shape& s : {Shape{1, 1, 1, 8}, Shape{9, 2, 3, 64}, Shape{2, 33, 2, 20}, Shape{1, 65, 3, 80}, Shape{1, 131, 1, 128},
                                    Shape{2, 130, 2, 64}, Shape{1, 300, 1, 96}, Shape{3, 40, 3, 8}, Shape{1, 530, 1, 16}})
-                check_bf16(*ops, s, kind);
+                if (!in_harness(device) || s.T < 200) check_bf16(device, s, kind);
 }
 
 TEST_CASE("attention bf16: lengths around the tiles, odd head sizes") {
-    for (AttentionPosition kind : kinds)
-        for (const Shape& s : {Shape{1, 31, 2, 48}, Shape{1, 32, 2, 48}, Shape{1, 33, 2, 48}, Shape{1, 63, 2, 33}, Shape{1, 64, 2, 32},
-                               Shape{1, 95, 1, 40}, Shape{1, 96, 1, 40}, Shape{1, 97, 1, 40}, Shape{1, 255, 1, 17},
-                               Shape{1, 256, 1, 15}, Shape{1, 257, 1, 24}, Shape{1, 20, 1, 256}})
-            check_bf16(attention_cpu, s, kind);
+    for (const Device& device : bf16_devices())
+        for (AttentionPosition kind : kinds)
+            for (const Shape& s : {Shape{1, 31, 2, 48}, Shape{1, 32, 2, 48}, Shape{1, 33, 2, 48}, Shape{1, 63, 2, 33}, Shape{1, 64, 2, 32},
+                                   Shape{1, 95, 1, 40}, Shape{1, 96, 1, 40}, Shape{1, 97, 1, 40}, Shape{1, 255, 1, 17},
+                                   Shape{1, 256, 1, 15}, Shape{1, 257, 1, 24}, Shape{1, 20, 1, 256}})
+                if (!in_harness(device) || s.T < 100) check_bf16(device, s, kind);
+}
+
+TEST_CASE("attention bf16 by tensor cores: lengths around the tiles of each head size") {
+    for (const Device& device : bf16_devices())
+        if (device.name == std::string("cuda"))
+            for (AttentionPosition kind : kinds)
+                for (int64_t D : {32, 64, 80, 96, 128})
+                    for (int64_t T : {1, 15, 16, 17, 63, 64, 65, 128, 130, 200}) check_bf16(device, {T == 1 ? 5 : 1, T, T < 64 ? 2 : 1, D}, kind);
+}
+
+TEST_CASE("attention bf16 by tensor cores: whichever way they add") {
+    for (const Device& device : bf16_devices())
+        if (device.name == std::string("cuda"))
+            for_mma_models(device, [&] {
+                for (AttentionPosition kind : kinds)
+                    for (int64_t D : {32, 64, 80, 96, 128}) check_bf16(device, {1, D == 64 ? 193 : 77, 1, D}, kind);
+            });
 }
 
 TEST_CASE("attention: u and v in bf16") {
-    check_f32(attention_cpu, {2, 40, 3, 20}, AttentionPosition::relative, Dtype::bf16);
-    for (const AttentionOps* ops : both_cpu) check_bf16(*ops, {2, 40, 3, 40}, AttentionPosition::relative, Dtype::bf16);
+    for (const Device& device : f32_devices()) check_f32(device, {2, 40, 3, 20}, AttentionPosition::relative, Dtype::bf16);
+    for (const Device& device : bf16_devices())
+        for (int64_t D : {40, 64}) check_bf16(device, {2, 40, 3, D}, AttentionPosition::relative, Dtype::bf16);
 }
 
 TEST_CASE("attention: a token changes nothing before it") {
     for (AttentionPosition kind : kinds)
         for (Dtype dtype : {Dtype::f32, Dtype::bf16})
-            for (int64_t changed : {1, 7, 8, 40, 63, 64, 66})
-                for (const AttentionOps* ops : both_cpu) check_causality(*ops, kind, dtype, 67, changed);
+            for (const Device& device : devices_for(dtype))
+                for (int64_t D : {20, 32})
+                    for (int64_t changed : {1, 7, 8, 40, 63, 64, 66}) check_causality(device, kind, dtype, {2, 67, 2, D}, changed);
 }
 
 TEST_CASE("attention: scores of 1e4") {
     for (AttentionPosition kind : kinds)
-        for (Dtype dtype : {Dtype::f32, Dtype::bf16}) for (const AttentionOps* ops : both_cpu) check_large_scores(*ops, kind, dtype);
+        for (Dtype dtype : {Dtype::f32, Dtype::bf16})
+            for (const Device& device : devices_for(dtype))
+                for (int64_t D : {16, 32}) check_large_scores(device, kind, dtype, D);
 }
 
-TEST_CASE("attention: the gradients of u and v are added, that of r is written") { check_accumulation(attention_cpu); }
+TEST_CASE("attention: the gradients of u and v are added, that of r is written") {
+    for (Dtype dtype : {Dtype::f32, Dtype::bf16})
+        for (const Device& device : devices_for(dtype)) check_accumulation(device, dtype);
+}
 
-TEST_CASE("attention: what breaks the contract is refused") { check_contract(attention_cpu); }
+TEST_CASE("attention: what breaks the contract is refused") {
+    for (const Device& device : attention_devices(forward)) check_contract(device);
+}
 
 TEST_CASE("attention cpu: the same bits for any number of threads") {
+    const Device& device = find_device("cpu");
     const int threads = omp_get_max_threads();
     for (AttentionPosition kind : kinds)
         for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
             const AttentionProblem p(3, 130, 3, 20, kind, dtype);
             omp_set_num_threads(1);
-            const AttentionResult one(attention_cpu, p);
+            const AttentionResult one(device, p);
             for (int n : {2, 3, 7}) {
                 omp_set_num_threads(n);
-                CHECK(same_result(one, AttentionResult(attention_cpu, p)));
+                CHECK(same_result(one, AttentionResult(device, p)));
             }
         }
     omp_set_num_threads(threads);
+}
+
+TEST_CASE("attention cuda: the same bits for any schedule") {
+    for (Dtype dtype : {Dtype::f32, Dtype::bf16})
+        for (const Device& device : devices_for(dtype))
+            for (AttentionPosition kind : kinds)
+                for (int64_t D : {20, 64}) {
+                    if (!is_cuda(device)) continue;
+                    INFO(device.name, ", position ", int(kind), ", D ", D, ", ", name_of(dtype));
+                    const AttentionProblem p(2, D == 64 ? 90 : 40, 2, D, kind, dtype);
+                    const AttentionResult one(device, p);
+                    for (int seed : schedules(device)) {
+                        CAPTURE(seed);
+                        const Schedule schedule(device, seed);
+                        CHECK(same_result(one, AttentionResult(device, p)));
+                    }
+                }
 }
 
 TEST_SUITE_END();

@@ -86,7 +86,7 @@ public:
             if (arena->bytes() > 0) arena->commit();
         golden.fill(parameters);
         model.prepare(ctx);
-        ctx.workspace.size = model.workspace_bytes(ctx);
+        ctx_.reserve(model.workspace_bytes(ctx));
     }
 
     /// One micro-batch forward and backward; the gradient is that of Σ losses / count. Returns Σ losses.
@@ -117,6 +117,8 @@ public:
         model.logits(ctx, out, first);
         return out.values();
     }
+
+    void reserve(size_t workspace) { ctx_.reserve(workspace); }
 
 private:
     Config config_;
@@ -286,7 +288,7 @@ TEST_SUITE("golden") {
         Generator generator(golden.config.model, tiny.parameters, int64_t(prompt.size() + expected.size()), arena);
         arena.commit();
         generator.prepare(tiny.ctx);
-        tiny.ctx.workspace.size = generator.workspace_bytes(tiny.ctx);
+        tiny.reserve(generator.workspace_bytes(tiny.ctx));
         std::vector<int32_t> text;
         generator.generate(tiny.ctx, prompt, int64_t(expected.size()), {.temperature = 0}, [&](int32_t id) {
             text.push_back(id);
