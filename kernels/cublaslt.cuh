@@ -8,7 +8,7 @@
 
 #include <memory>
 
-#include "error.h"
+#include "context.h"
 
 namespace clover {
 
@@ -58,5 +58,13 @@ struct DestroyCublaslt {
 /// Owns a handle or descriptor: OwnedCublaslt<cublasLtHandle_t>.
 template <class Pointer>
 using OwnedCublaslt = std::unique_ptr<std::remove_pointer_t<Pointer>, DestroyCublaslt>;
+
+/// Plans that a context has made for its products: with a fused epilogue, with none but the bias, and for the plain kernel, for which
+/// cuBLASLt had no algorithm. Defined in gemm.cu, for tests and reports.
+struct GemmPlanCounts {
+    int64_t fused = 0, unfused = 0, plain = 0;
+    bool operator==(const GemmPlanCounts&) const = default;
+};
+GemmPlanCounts cuda_gemm_plans(Context& ctx);
 
 }  // namespace clover

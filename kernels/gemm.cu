@@ -290,6 +290,15 @@ void run(Context& ctx, const Gemm& wanted) {
 
 }  // namespace
 
+GemmPlanCounts cuda_gemm_plans(Context& ctx) {
+    GemmPlanCounts counts;
+    for (const auto& [key, plan] : plans_of(ctx).plans) {
+        const bool fused = plan.epilogue != CUBLASLT_EPILOGUE_DEFAULT && plan.epilogue != CUBLASLT_EPILOGUE_BIAS;
+        (!plan.product ? counts.plain : fused ? counts.fused : counts.unfused)++;
+    }
+    return counts;
+}
+
 const GemmOps gemm_cuda{workspace_bytes, run};
 
 }  // namespace clover
