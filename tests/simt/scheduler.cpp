@@ -118,8 +118,11 @@ void make_stacks() {
     }
 }
 
+// A fiber that ends leaves these two frames behind, and the next one on the stack must not find guards in them.
+#define NO_GUARDS __attribute__((no_sanitize_address))
+
 /// Leaves the running fiber for the scheduler.
-void leave(bool for_ever) {
+NO_GUARDS void leave(bool for_ever) {
     Thread* self = running;
     void* fake = nullptr;
     if (__sanitizer_start_switch_fiber) __sanitizer_start_switch_fiber(for_ever ? nullptr : &fake, host_stack, host_stack_bytes);
@@ -130,7 +133,7 @@ void leave(bool for_ever) {
 
 void thread_exits(Thread& t);
 
-void fiber(transfer_t from) {
+NO_GUARDS void fiber(transfer_t from) {
     if (__sanitizer_finish_switch_fiber) __sanitizer_finish_switch_fiber(nullptr, &host_stack, &host_stack_bytes);
     scheduler_context = from.fctx;
     bool thrown = false;
