@@ -21,4 +21,16 @@ bool fast_forward_supports(const AttentionForward& a);
 size_t fast_forward_workspace_bytes(const AttentionForward& a);
 void attention_forward_fast(Context& ctx, const AttentionForward& a);
 
+/// Tensor cores (attention_backward.cu): at least one token, else as for the forward.
+bool fast_backward_supports(const AttentionBackward& a);
+size_t fast_backward_workspace_bytes(const AttentionBackward& a);
+void attention_backward_fast(Context& ctx, const AttentionBackward& a);
+
+/// The readable versions, for every shape (attention_plain.cu, attention_plain_backward.cu).
+void attention_forward_plain(Context& ctx, const AttentionForward& a);
+size_t attention_backward_plain_workspace_bytes(const AttentionBackward& a);
+void attention_backward_plain(Context& ctx, const AttentionBackward& a);
+/// The table that uses nothing else: tests run it on every shape.
+extern const AttentionOps attention_cuda_plain;
+
 }  // namespace clover
