@@ -1,0 +1,295 @@
+// The fast backward of attention on tensor cores, for all three kinds of position: no (T, T) matrix in memory, no atomics, the same bits
+// every time. Formulas: attention.h; fragments, tiles and their banks: attention_tile.cuh.
+//
+// Every gradient has one owner. A block owns 64 or 128 rows of it, each warp 16 of those, whose sums stay in the warp's registers while
+// the other side streams through shared memory, 32 or 64 rows at a time. The owned operands stay in registers as well. With
+// δ_i = dO_i·O_i and G = P ∘ (dP − δ), which has yet to be divided by √D:
+//
+//   keys        own K, V    stream Q, dO   S = K·Qᵀ + …   dP = V·dOᵀ        dV += P·dO   dK += G·Q     (S, dP, P, G transposed: row j, column i)
+//   queries     own Q, dO   stream K, V    S = Q·Kᵀ + …   dP = dO·Vᵀ        dQ += G·K + G·r
+//   distances   own r       stream Q, dO   S = r·Qᵀ + …   dP from V·dOᵀ     dr += G·Q     (row d, column i; relative positions alone)
+//
+// So S and dP are computed once for each pass; that is the price of a fixed order of summation. A warp works on squares of 16 owned by
+// 16 streamed rows: P and G leave the two products in the layout that the next product wants on its left (pack()), rounded to bf16.
+// Causality is i >= j for a key and, since j = i − d >= 0, i >= d for a distance: squares above the diagonal are skipped, those
+// on it masked.
+//
+// Relative positions. With i − j = d, two of the three indices span the square; the third runs along its diagonals, and what it
+// needs is a band of 31 rows:
+//
+//              16 queries i                The pass of the keys owns j and needs the rows r_d of the diagonals, the pass of the
+//            ┌──────────────┐              distances owns d and needs k_j and v_j; the band's rows n = i − (own row) are in both
+//      16    │╲  ╲  ╲       │ n = 16 … 31  cases those from 16 below the square's first one on. Their product with the queries, (32, 16),
+//      own   │ ╲  ╲  ╲      │              has row a − b + 16 for element (b, a) of the square: a shift of each column down by its
+//      rows  │  ╲  ╲  ╲     │              own length. The elements of a column lie in eight lanes, so that the shift is one
+//            └──────────────┘              shuffle per element (add_shifted_rows).
+//             n = 1 … 15
+//
+// In the pass of the queries a row of Q·rᵀ is shifted instead. It walks the keys downwards: the upper half of a band is the lower half
+// of the next, so that each product q_i·r_d is computed once, and so that G, shifted back to the coordinates of its distances, meets the
+// other half of each 16 distances in the next square and is multiplied by r once.
+//
+// The bands' rows arrive once per block, in a ring: in all three passes tile n of the stream needs, beside the `owned` rows before them,
+// the rows `streamed` n … `streamed` (n + 1) − 1 of the band (r, or K and V) — the first tile lies on the diagonal, n = 0.
+#pragma once
+#include <type_traits>
+
+#include "attention_cuda.h"
+#include "attention_tile.cuh"
+
+namespace clover::tiles {
+
+using Kind = AttentionPosition;
+enum class Owner { keys, queries, distances };
+
+/// u or v, f32 or bf16.
+struct Bias {
+    const void* data;
+    bool narrow;
+    __device__ float operator[](int64_t i) const { return narrow ? to_float(static_cast<const bf16*>(data)[i]) : static_cast<const float*>(data)[i]; }
+};
+
+/// What the passes read and write.
+struct Backward {
+    int64_t B, T, H, D;
+    const bf16 *qkv, *dout;       // (B·T, H·3·D), (B·T, H·D)
+    bf16* dqkv;                   // (B·T, H·3·D)
+    const float* query_terms;     // (B, H, pitch, 2): lse · log2 e and δ; ∞ and 0 from T on, which makes P = G = 0
+    int64_t pitch;                // T rounded up to a multiple of 64
+    float scale;                  // 1 / √D
+    const float* slopes;          // alibi: (H)
+    const bf16* r;                // relative, as all below: (T, H·D)
+    float* dr;                    // (T, H·D)
+    const float *c, *e;           // (B, H, pitch), (H, pitch): RelativeScalars
+    Bias u, v;                    // (H, D)
+    float *key_sums, *distance_sums;  // (B, H, pitch), (H, pitch): Σ_i G_ij and Σ_i G_i,i−d, divided by √D
+
+    /// q (part 0), k (1) or v (2) of head h of sequence b.
+    __device__ GlobalRows operand(int64_t b, int64_t h, int part) const {
+        const int64_t stride = H * 3 * D;
+        return {qkv + b * T * stride + (h * 3 + part) * D, stride, T};
+    }
+    __device__ GlobalRows output_gradient(int64_t b, int64_t h) const { return {dout + b * T * H * D + h * D, H * D, T}; }
+    __device__ GlobalRows distances(int64_t h) const { return {r + h * D, H * D, T}; }
+    __device__ const float* terms(int64_t b, int64_t h) const { return query_terms + (b * H + h) * pitch * 2; }
+    __device__ bf16* gradient(int64_t b, int64_t h, int part) const { return dqkv + (b * T * H * 3 + h * 3 + part) * D; }
+};
+
+/// How a pass is cut up. Registers decide: the sums of two gradients fill half of them for the wide heads.
+template <int D, Kind kind, Owner owner>
+struct Plan {
+    static constexpr bool relative = kind == Kind::relative;
+    static constexpr int warps = D <= 64 && owner != Owner::distances ? 4 : 8;
+    static constexpr int threads = warps * warp_size;
+    static constexpr int blocks = D > 64 ? 1 : owner == Owner::distances ? 2 : 3;  // to a multiprocessor, at least
+    static constexpr int owned = 16 * warps, streamed = relative ? 32 : 64;
+    static constexpr int ring = owned + 2 * streamed;  // rows: those in use, and those that arrive for the next tile
+    static constexpr int bands = !relative || owner == Owner::queries ? relative : owner == Owner::keys ? 1 : 2;
+};
+
+// ---- Squares of 16 by 16 -------------------------------------------------------------------------------------------------------
+
+/// Columns 0 … 7 and 8 … 15.
+struct Square {
+    FragmentC x[2] = {};
+};
+/// (32, 16), the square's rows of a band by its columns.
+struct Band {
+    Square lower, upper;
+};
+
+__device__ inline void multiply(Square& s, const FragmentA& a, const FragmentB& b) { multiply(s.x[0], s.x[1], a, b); }
+
+/// sums (16, D) += left · (rows k … k + 15 of the tile)
+template <int D, int count>
+__device__ inline void add_product(FragmentC (&sums)[D / 8], const FragmentA& left, const Tile<D, count>& tile, int k) {
+#pragma unroll
+    for (int n = 0; n < D; n += 16) multiply(sums[n / 8], sums[n / 8 + 1], left, load_b_transposed(tile, k, n));
+}
+
+/// band += rows (lower …, upper …) of the tile, columns from c on, by `right`
+template <int D, int count>
+__device__ inline void add_band(Band& band, const Tile<D, count>& tile, int lower, int upper, int c, const FragmentB& right) {
+    multiply(band.lower, load_a(tile, lower, c), right);
+    multiply(band.upper, load_a(tile, upper, c), right);
+}
+
+/// Products that start from scalars of the rows, given for the lane's rows g and g + 8, or of the columns.
+__device__ inline void start_rows(Square& s, const float (&rows)[2]) {
+#pragma unroll
+    for (FragmentC& c : s.x) c = {{rows[0], rows[0], rows[1], rows[1]}};
+}
+__device__ inline void start_columns(Square& s, const float* columns) {
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+        const Vector<float, 2> v = load_vector<2>(columns + 8 * n + 2 * lane_column());
+        s.x[n] = {{v[0], v[1], v[0], v[1]}};
+    }
+}
+
+/// s_(b, a) += row a − b + 16, column a of the band. Within eight rows by eight columns the rows come from two blocks of eight of the
+/// band, whole up to a rotation: the lane that gives a value knows which of the two is asked for.
+__device__ inline void add_shifted_rows(Square& s, const Band& band) {
+    const int g = lane_row(), t = lane_column();
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+        const int a = 2 * t + c, from = 4 * ((a - g) & 7) + t;
+        const auto block = [&](int n, int m) { return (m < 2 ? band.lower : band.upper).x[n].x[2 * (m % 2) + c]; };
+#pragma unroll
+        for (int n = 0; n < 2; n++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const float given = g <= a ? block(n, n - half + 2) : block(n, n - half + 1);
+                s.x[n].x[2 * half + c] += __shfl_sync(all_lanes, given, from);
+            }
+    }
+}
+
+/// s_(a, b) += row a, column a − b + 16 of a band of 32 columns. Columns move by an odd number in every second row: then the two that
+/// a lane holds change places.
+__device__ inline void add_shifted_columns(Square& s, const Square& lower, const Square& upper) {
+    const int g = lane_row(), t = lane_column();
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+        const bool odd = (g + c) % 2;
+        const bool second = 2 * t + odd <= g - c;  // the given column is for the key that is 8 lower
+        const int from = 4 * g + ((g - 2 * t - c) & 7) / 2;
+        const auto block = [&](int m, int half) {
+            const float(&x)[4] = (m < 2 ? lower : upper).x[m % 2].x;
+            return odd ? x[2 * half + 1] : x[2 * half];
+        };
+#pragma unroll
+        for (int n = 0; n < 2; n++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const float given = second ? block(half - n + 2, half) : block(half - n + 1, half);
+                s.x[n].x[2 * half + c] += __shfl_sync(all_lanes, given, from);
+            }
+    }
+}
+
+/// (16, 32) as two left operands.
+struct Shifted {
+    FragmentA lower, upper;
+};
+/// The inverse of add_shifted_columns: element (a, b) of G goes to column a − b + 16, zeros elsewhere. Rows g and g + 8 move by the
+/// same number modulo 8 and travel together, as bf16.
+__device__ inline Shifted shift_back(const Square& s) {
+    const int g = lane_row(), t = lane_column();
+    uint32_t lowest[2], middle[2], highest[2];  // of row g: columns 2 t + c of blocks 0, 1, 2; of row g + 8: of blocks 1, 2, 3
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+        const int from = 4 * g + ((g - (g + c) % 2 - 2 * t - c) & 7) / 2;
+        uint32_t came[2];
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            const float(&x)[4] = s.x[n].x;
+            const uint32_t even = ptx::pack_bf16(x[0], x[2]), odd = ptx::pack_bf16(x[1], x[3]);
+            came[n] = __shfl_sync(all_lanes, (g + c) % 2 ? odd : even, from);
+        }
+        const bool beyond = 2 * t + c > g;
+        lowest[c] = beyond ? came[1] : 0;
+        middle[c] = beyond ? came[0] : came[1];
+        highest[c] = beyond ? 0 : came[0];
+    }
+    const auto row_g = [](const uint32_t(&x)[2]) { return (x[0] & 0xffffu) | x[1] << 16; };
+    const auto row_g8 = [](const uint32_t(&x)[2]) { return x[0] >> 16 | (x[1] & 0xffff0000u); };
+    return {{{row_g(lowest), 0, row_g(middle), row_g8(lowest)}}, {{row_g(highest), row_g8(middle), 0, row_g8(highest)}}};
+}
+
+/// Bands of r, or of K and V, with the scalar of each of the first's rows: e_d, or c_j.
+template <int D, int rows, int bands>
+struct Ring {
+    Tile<D, rows> band[bands];
+    alignas(16) float scalars[rows];
+};
+template <int D, int rows>
+struct Ring<D, rows, 0> {};
+
+// ---- P and G -------------------------------------------------------------------------------------------------------------------
+
+constexpr float log2_e = 1.4426950408889634f;
+
+/// P of one score: 2^(S log2 e − lse log2 e).
+template <Kind kind>
+struct Probability {
+    float scale, slope;  // times log2 e
+
+    __device__ Probability(const Backward& a, int64_t h) : scale(a.scale * log2_e), slope(kind == Kind::alibi ? a.slopes[h] * log2_e : 0.0f) {}
+    __device__ float operator()(float s, float lse, int distance) const {
+        if constexpr (kind == Kind::alibi) return ptx::exp2_approximate(fmaf(s, scale, fmaf(slope, float(-distance), -lse)));
+        return ptx::exp2_approximate(fmaf(s, scale, -lse));
+    }
+};
+
+/// On the diagonal: S = −∞ and dP = 0 where the query, `i` of column or row, comes before the own row or key. Then P = G = 0.
+template <class Hidden>
+__device__ inline void hide(Square& s, Square& dp, Hidden&& hidden) {
+#pragma unroll
+    for (int n = 0; n < 2; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (hidden(lane_row() + i / 2 * 8, 8 * n + 2 * lane_column() + i % 2)) {
+                s.x[n].x[i] = -INFINITY;
+                dp.x[n].x[i] = 0;
+            }
+}
+
+/// 16 rows of sums, times a factor, as bf16 to rows 0 … count − 1 of `to`. They pass through the warp's own rows of `staging`, so that
+/// they leave in pieces of 16 bytes.
+template <int D, int tile_rows>
+__device__ inline void store_rows(const FragmentC (&sums)[D / 8], float factor, Tile<D, tile_rows>& staging, int at, bf16* to, int64_t stride,
+                                  int64_t count) {
+#pragma unroll
+    for (int n = 0; n < D / 8; n++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const float(&x)[4] = sums[n].x;
+            const uint32_t pair = ptx::pack_bf16(x[2 * half] * factor, x[2 * half + 1] * factor);
+            ptx::store<4>(staging.at(at + lane_row() + 8 * half, 8 * n + 2 * lane_column()), &pair);
+        }
+    __syncwarp();
+#pragma unroll
+    for (int n = lane_of_warp(); n < 16 * D / 8; n += warp_size) {
+        const int row = n / (D / 8), column = n % (D / 8) * 8;
+        if (row < count) store_vector(to + row * stride + column, load_vector<8>(staging.at(at + row, column)));
+    }
+    __syncwarp();
+}
+
+// ---- The passes --------------------------------------------------------------------------------------------
+
+template <Owner owner>
+void run_pass(Context& ctx, Kind kind, const Backward& a);
+template <>
+void run_pass<Owner::keys>(Context& ctx, Kind kind, const Backward& a);
+template <>
+void run_pass<Owner::queries>(Context& ctx, Kind kind, const Backward& a);
+template <>
+void run_pass<Owner::distances>(Context& ctx, Kind kind, const Backward& a);
+
+/// Calls f(std::integral_constant<int, D>) for a head size that has kernels; else returns false.
+template <class F>
+bool by_head_size(int64_t D, F&& f) {
+    switch (D) {
+        case 32: f(std::integral_constant<int, 32>{}); return true;
+        case 64: f(std::integral_constant<int, 64>{}); return true;
+        case 80: f(std::integral_constant<int, 80>{}); return true;
+        case 96: f(std::integral_constant<int, 96>{}); return true;
+        case 128: f(std::integral_constant<int, 128>{}); return true;
+    }
+    return false;
+}
+/// Calls f with the head size and the kind of position as integral constants.
+template <class F>
+void by_shape(int64_t D, Kind kind, F&& f) {
+    by_head_size(D, [&](auto size) {
+        switch (kind) {
+            case Kind::none: return f(size, std::integral_constant<Kind, Kind::none>{});
+            case Kind::alibi: return f(size, std::integral_constant<Kind, Kind::alibi>{});
+            case Kind::relative: return f(size, std::integral_constant<Kind, Kind::relative>{});
+        }
+    });
+}
+
+}  // namespace clover::tiles
