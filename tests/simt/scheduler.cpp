@@ -21,6 +21,10 @@ __attribute__((weak)) void __sanitizer_start_switch_fiber(void** fake_stack, con
 __attribute__((weak)) void __sanitizer_finish_switch_fiber(void* fake_stack, const void** bottom, size_t* size);
 __attribute__((weak)) void __asan_unpoison_memory_region(const volatile void*, size_t);
 __attribute__((weak)) void __lsan_ignore_object(const void*);
+
+// The fibers that a fault ends are never continued, and freed allocations are remembered to name them in faults: not leaks of the code
+// under test.
+const char* __lsan_default_suppressions() { return "leak:tests/simt/\n"; }
 }
 
 namespace simt {
