@@ -35,6 +35,13 @@ using Kind = AttentionPosition;
 
 constexpr int warps = row_steps, threads = warps * warp_size;
 
+/// 16-row strips of queries per warp: with two, each fragment of K and V that comes from shared memory serves two products.
+template <int D, Kind kind>
+inline constexpr int strips = kind == Kind::relative ? 1 : 2;
+/// Whether Q stays in shared memory, where it does not fit in the registers beside O and S.
+template <int D, Kind kind>
+inline constexpr bool queries_stay = strips<D, kind> == 2 && D > 64;
+
 /// A tile and, where there are relative positions, the scalars of its rows: e_d with r, c_j with K.
 template <int D, bool scalars>
 struct Slot {
@@ -48,8 +55,8 @@ struct Slot<D, true> {
 
 template <int D, Kind kind>
 struct Shared {
-    static constexpr int parts = 2, slots = 4;
-    Slot<D, false> slot[slots];
+    static constexpr int parts = 2, slots = D == 128 ? 2 : 4;
+    Slot<D, false> slot[slots + (queries_stay<D, kind> ? strips<D, kind> : 0)];
 };
 template <int D>
 struct Shared<D, Kind::relative> {
@@ -58,34 +65,55 @@ struct Shared<D, Kind::relative> {
     ShiftRows shift[warps];
 };
 
+/// Q of a warp as fragments.
+template <int D, int M, bool stay>
+struct Queries {
+    FragmentA x[M][D / 16];
+    __device__ void set(const Tile<D>& tile, int row) {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int k = 0; k < D; k += 16) x[m][k / 16] = load_a(tile, row + 16 * m, k);
+    }
+    __device__ const FragmentA& at(int m, int k) const { return x[m][k / 16]; }
+};
+template <int D, int M>
+struct Queries<D, M, true> {
+    const Tile<D>* tile;
+    int row;
+    __device__ void set(const Tile<D>& tile_, int row_) { tile = &tile_, row = row_; }
+    __device__ FragmentA at(int m, int k) const { return load_a(*tile, row + 16 * m, k); }
+};
+
 struct Problem {
-    bf16* out;       // (B·T, H·D)
-    float* lse;      // (B, H, T)
-    const bf16* qkv; // (B·T, H·3·D)
-    int64_t T, H;
-    float scale;     // log2 e / √D
+    bf16* out;        // (B·T, H·D)
+    float* lse;       // (B, H, T)
+    const bf16* qkv;  // (B·T, H·3·D)
+    int T, H;
+    float scale;      // log2 e / √D
     const float* slopes;
-    GlobalRows r;
+    const bf16* r;    // (T, H·D)
     RelativeScalars scalars;
 };
 
 /// What one block works on. The longest rows come first, so that the short ones fill the end.
+template <int D, int M>
 struct Block {
-    int64_t unit, b, h;
-    int m;  // query tile
-    __device__ explicit Block(const Problem& p) {
-        const unsigned tiles = unsigned((p.T + rows - 1) / rows);
-        unit = blockIdx.x / tiles;
-        m = int(tiles - 1 - blockIdx.x % tiles);
-        b = unit / p.H;
-        h = unit % p.H;
-    }
+    static constexpr int queries = M * rows;
+    const Problem& p;
+    int first;  // query
+    __device__ explicit Block(const Problem& p_) : p(p_), first(int(gridDim.x - 1 - blockIdx.x) * queries) {}
+    __device__ int h() const { return int(blockIdx.y); }
+    __device__ int64_t b() const { return blockIdx.z; }
+    __device__ int64_t unit() const { return b() * p.H + h(); }
+    /// Key tile where the walk begins: that of the last query.
+    __device__ int last_key_tile() const { return (min(first + queries, p.T) - 1) / rows; }
     /// q (part 0), k (1) or v (2).
-    template <int D>
-    __device__ GlobalRows operand(const Problem& p, int part) const {
-        const int64_t stride = p.H * 3 * D;
-        return {p.qkv + b * p.T * stride + (h * 3 + part) * D, stride, p.T};
+    __device__ GlobalRows operand(int part) const {
+        const int stride = p.H * 3 * D;
+        return {p.qkv + b() * p.T * stride + (h() * 3 + part) * D, stride, p.T};
     }
+    __device__ GlobalRows distances() const { return {p.r + h() * D, p.H * D, p.T}; }
 };
 
 /// The tiles of r, K and V in the order of use.
@@ -94,39 +122,43 @@ struct TileStream {
     static constexpr bool relative = kind == Kind::relative;
     static constexpr int parts = Shared<D, kind>::parts, slots = Shared<D, kind>::slots;
     Shared<D, kind>& shared;
-    GlobalRows k, v, r;
-    const float *c, *e;
-    int m;  // the query tile, and the first key tile
+    GlobalRows k, r = {};
+    const float *c = nullptr, *e = nullptr;
+    int last;  // key tile, the first to be used
 
-    __device__ TileStream(Shared<D, kind>& shared_, const Problem& p, const Block& block)
-        : shared(shared_), k(block.operand<D>(p, 1)), v(block.operand<D>(p, 2)), m(block.m) {
+    template <int M>
+    __device__ TileStream(Shared<D, kind>& shared_, const Block<D, M>& block)
+        : shared(shared_), k(block.operand(1)), last(block.last_key_tile()) {
         if constexpr (relative) {
-            r = {p.r.data + block.h * D, p.r.stride, p.r.count};
-            c = p.scalars.c + block.unit * p.scalars.pitch;
-            e = p.scalars.e + block.h * p.scalars.pitch;
+            r = block.distances();
+            c = block.p.scalars.c + block.unit() * block.p.scalars.pitch;
+            e = block.p.scalars.e + block.h() * block.p.scalars.pitch;
         }
     }
     /// Where the tile of `part` of key tile n goes.
-    __device__ Slot<D, relative>& slot(int part, int n) const { return shared.slot[part + parts * ((m - n) % (slots / parts))]; }
+    __device__ Slot<D, relative>& slot(int part, int n) const { return shared.slot[part + parts * ((last - n) % (slots / parts))]; }
 
     /// Starts copying the tile of one step and closes its group, which stays empty when there are no more tiles.
     template <int part>
     __device__ void start(int n) const {
         Slot<D, relative>& to = slot(part, n);
-        const int64_t key = int64_t{rows} * n, distance = int64_t{rows} * (m - n);
+        const int key = rows * n, distance = rows * (last - n);
         if (n >= 0) {
-            if constexpr (part == parts - 1) load_tile_async<D, threads>(to.tile, v, key);
-            if constexpr (part == parts - 2) load_tile_async<D, threads>(to.tile, k, key);
+            if constexpr (part == parts - 1) load_rows_async<threads, rows>(to.tile, 0, {k.data + D, k.stride, k.count}, key);
+            if constexpr (part == parts - 2) load_rows_async<threads, rows>(to.tile, 0, k, key);
             if constexpr (part == parts - 2 && relative) load_floats_async(to.scalars, c + key);
-            if constexpr (part == parts - 3) load_tile_async<D, threads, true>(to.tile, r, distance);
+            if constexpr (part == parts - 3) load_rows_async<threads, rows, true>(to.tile, 0, r, distance);
             if constexpr (part == parts - 3) load_floats_async(to.scalars, e + distance);
         }
         ptx::cp_async_commit();
     }
-    /// Starts step `step` of all.
-    template <int step>
-    __device__ void start_first() const {
-        start<step % parts>(m - step / parts);
+    /// Starts the steps first … end − 1 of all.
+    template <int first, int end>
+    __device__ void start_steps() const {
+        if constexpr (first < end) {
+            start<first % parts>(last - first / parts);
+            start_steps<first + 1, end>();
+        }
     }
     /// The tile of `part` of key tile n, for the whole block; starts the copy that takes the place of the one used before.
     template <int part>
@@ -139,41 +171,35 @@ struct TileStream {
     }
 };
 
-/// 16 queries of a warp: what has been summed up so far. Lane 4 g + t has rows g and g + 8; of the sums only the part of its columns.
-template <int D>
-struct Queries {
-    FragmentA q[D / 16];
-    FragmentC out[D / 8] = {};
-    float greatest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
-};
-
-template <int D, Kind kind>
-__device__ void start_and_load_queries(const TileStream<D, kind>& stream, const GlobalRows& rows_of_q, int warp, FragmentA (&q)[D / 16]) {
-    constexpr int slots = Shared<D, kind>::slots;
-    Tile<D>& tile = stream.shared.slot[slots - 1].tile;  // the last to be filled
-    load_tile_async<D, threads>(tile, rows_of_q, int64_t{rows} * stream.m);
-    ptx::cp_async_commit();
-    stream.template start_first<0>();
-    stream.template start_first<1>();
-    if constexpr (slots == 4) stream.template start_first<2>();
-    ptx::cp_async_wait<slots - 1>();
-    __syncthreads();
+/// Q of the warp's strips, by way of the slots that are filled last unless it stays, and the start of the stream.
+template <int D, Kind kind, int M, bool stay>
+__device__ void load_queries(Queries<D, M, stay>& q, const TileStream<D, kind>& stream, const Block<D, M>& block, int warp) {
+    constexpr int slots = Shared<D, kind>::slots, query_slot = stay ? slots : slots - M, free = stay ? slots - 1 : slots - M;
+    auto* slot = stream.shared.slot + query_slot;
 #pragma unroll
-    for (int k = 0; k < D; k += 16) q[k / 16] = load_a(tile, 16 * warp, k);
+    for (int n = 0; n < M; n++)
+        if (block.first + n * rows < block.p.T) load_rows_async<threads, rows>(slot[n].tile, 0, block.operand(0), block.first + n * rows);
+    ptx::cp_async_commit();
+    stream.template start_steps<0, free>();
+    ptx::cp_async_wait<free>();
+    __syncthreads();
+    q.set(slot[warp * M / warps].tile, M * warp % warps * 16);
+    if constexpr (free < slots - 1) __syncthreads();
+    stream.template start_steps<free, slots - 1>();
 }
 
 /// scores = the shifted Q·rᵀ + e.
 template <int D>
-__device__ void start_scores(FragmentC (&scores)[rows / 8], const FragmentA (&q)[D / 16], const Slot<D, true>& r, ShiftRows& shift, int a0) {
-    FragmentC band[rows / 8];
-    start_band(band, r.scalars);
-    multiply_transposed<D>(band, q, r.tile);
-    shift.store<KeyTile::current>(band, a0);
+__device__ void start_scores(FragmentC (&scores)[1][rows / 8], const Queries<D, 1, false>& q, const Slot<D, true>& r, ShiftRows& shift, int a0) {
+    FragmentC band[1][rows / 8];
+    start_band(band[0], r.scalars);
+    multiply_transposed(band, q, r.tile);
+    shift.store<KeyTile::current>(band[0], a0);
     __syncwarp();
 #pragma unroll
-    for (int n = 0; n < rows / 8; n++) scores[n] = shift.load(n);
+    for (int n = 0; n < rows / 8; n++) scores[0][n] = shift.load(n);
     __syncwarp();
-    shift.store<KeyTile::previous>(band, a0);
+    shift.store<KeyTile::previous>(band[0], a0);
 }
 
 /// scores += c_j
@@ -210,94 +236,117 @@ __device__ inline void mask(FragmentC (&scores)[rows / 8], int a0) {
             if (8 * n + 2 * lane_column() + i % 2 > a0 + lane_row() + i / 2 * 8) scores[n].x[i] = -INFINITY;
 }
 
-/// P = 2^(scale (S − m)) in place of S; m, l and O move on.
+/// What 16 queries have summed up so far. Lane 4 g + t has rows g and g + 8; of l only the part of its columns.
 template <int D>
-__device__ void softmax(FragmentC (&scores)[rows / 8], Queries<D>& queries, float scale) {
+struct Sums {
+    FragmentC out[D / 8] = {};
+    float greatest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+
+    /// P = 2^(scale (S − m)) as an operand; m, l and O move on.
+    __device__ void softmax(FragmentA (&p)[rows / 16], FragmentC (&scores)[rows / 8], float scale) {
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        float greatest = queries.greatest[half];
+        for (int half = 0; half < 2; half++) {
+            float m = greatest[half];
 #pragma unroll
-        for (int n = 0; n < rows / 8; n++) greatest = fmaxf(greatest, fmaxf(scores[n].x[2 * half], scores[n].x[2 * half + 1]));
-        greatest = quad_max(greatest);
-        const float older = ptx::exp2_approximate((queries.greatest[half] - greatest) * scale), subtract = -greatest * scale;
-        float sum = queries.sum[half] * older;
+            for (int n = 0; n < rows / 8; n++) m = fmaxf(m, fmaxf(scores[n].x[2 * half], scores[n].x[2 * half + 1]));
+            m = quad_max(m);
+            const float older = ptx::exp2_approximate((greatest[half] - m) * scale), subtract = -m * scale;
+            greatest[half] = m;
+            sum[half] *= older;
 #pragma unroll
-        for (int n = 0; n < rows / 8; n++)
+            for (int n = 0; n < rows / 8; n++)
 #pragma unroll
-            for (int c = 0; c < 2; c++) {
-                float& s = scores[n].x[2 * half + c];
-                s = ptx::exp2_approximate(fmaf(s, scale, subtract));
-                sum += s;
-            }
+                for (int c = 0; c < 2; c++) {
+                    float& s = scores[n].x[2 * half + c];
+                    s = ptx::exp2_approximate(fmaf(s, scale, subtract));
+                    sum[half] += s;
+                }
 #pragma unroll
-        for (int n = 0; n < D / 8; n++)
+            for (int n = 0; n < D / 8; n++)
 #pragma unroll
-            for (int c = 0; c < 2; c++) queries.out[n].x[2 * half + c] *= older;
-        queries.greatest[half] = greatest;
-        queries.sum[half] = sum;
+                for (int c = 0; c < 2; c++) out[n].x[2 * half + c] *= older;
+        }
+#pragma unroll
+        for (int k = 0; k < rows / 16; k++) p[k] = pack(scores[2 * k], scores[2 * k + 1]);
     }
-}
+};
 
 /// O += P·V
-template <int D>
-__device__ void add_values(FragmentC (&out)[D / 8], const FragmentC (&p)[rows / 8], const Tile<D>& v) {
+template <int M, int D>
+__device__ void add_values(Sums<D> (&sums)[M], const FragmentA (&p)[M][rows / 16], const Tile<D>& v) {
 #pragma unroll
-    for (int k = 0; k < rows; k += 16) {
-        const FragmentA a = pack(p[k / 8], p[k / 8 + 1]);
+    for (int k = 0; k < rows; k += 16)
 #pragma unroll
-        for (int n = 0; n < D; n += 16) multiply(out[n / 8], out[n / 8 + 1], a, load_b_transposed(v, k, n));
-    }
+        for (int n = 0; n < D; n += 16) {
+            const FragmentB b = load_b_transposed(v, k, n);
+#pragma unroll
+            for (int m = 0; m < M; m++) multiply(sums[m].out[n / 8], sums[m].out[n / 8 + 1], p[m][k / 16], b);
+        }
 }
 
-/// out = O / l and lse, for the rows before T. The warp's rows go through its part of `staging`, so that they leave in 16-byte pieces.
-template <int D>
-__device__ void finish(Queries<D>& queries, float scale, Tile<D>& staging, int a0, int64_t count, bf16* out, int64_t stride, float* lse) {
+/// out = O / l and lse of 16 queries from `first` on. They go through `staging`, 16 rows of a tile that are the warp's own, so that they
+/// leave in pieces of 16 bytes.
+template <int D, int M>
+__device__ void finish(Sums<D>& sums, float scale, bf16* staging, const Block<D, M>& block, int first) {
+    const int stride = block.p.H * D, count = block.p.T - first;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const int a = a0 + lane_row() + 8 * half;
-        const float sum = quad_sum(queries.sum[half]), factor = 1 / sum;
-        if (lane_column() == 0 && a < count) lse[a] = 0.6931471805599453f * fmaf(queries.greatest[half], scale, log2f(sum));
+        const int row = lane_row() + 8 * half;
+        const float sum = quad_sum(sums.sum[half]), factor = 1 / sum;
+        if (lane_column() == 0 && row < count)
+            block.p.lse[block.unit() * block.p.T + first + row] = 0.6931471805599453f * fmaf(sums.greatest[half], scale, log2f(sum));
 #pragma unroll
         for (int n = 0; n < D / 8; n++) {
-            const float(&x)[4] = queries.out[n].x;
+            const float(&x)[4] = sums.out[n].x;
             const uint32_t pair = ptx::pack_bf16(x[2 * half] * factor, x[2 * half + 1] * factor);
-            ptx::store<4>(staging.at(a, 8 * n + 2 * lane_column()), &pair);
+            ptx::store<4>(staging + row * pitch<D> + 8 * n + 2 * lane_column(), &pair);
         }
     }
     __syncwarp();
+    bf16* out = block.p.out + (block.b() * block.p.T + first) * stride + block.h() * D;
 #pragma unroll
-    for (int n = lane_of_warp(); n < 16 * D / 8; n += warp_size) {
-        const int a = a0 + n / (D / 8), column = n % (D / 8) * 8;
-        if (a < count) store_vector(out + a * stride + column, load_vector<8>(staging.at(a, column)));
+    for (int done = 0; done < 16 * D / 8; done += warp_size) {
+        const int chunk = done + lane_of_warp(), row = chunk / (D / 8), column = chunk % (D / 8) * 8;
+        if (row < count) store_vector(out + row * stride + column, load_vector<8>(staging + row * pitch<D> + column));
     }
+    __syncwarp();
 }
 
 template <int D, Kind kind>
 __global__ void __launch_bounds__(threads, 2) attention_forward(Problem p) {
+    constexpr int M = strips<D, kind>;
     auto& shared = *shared_memory<Shared<D, kind>>();
-    const Block block(p);
-    const TileStream<D, kind> stream(shared, p, block);
-    const int warp = int(threadIdx.x) / warp_size, a0 = 16 * warp;
-    const float scale = kind == Kind::alibi ? 1.0f : p.scale;  // of the scores in softmax()
-    const float slope = kind == Kind::alibi ? p.slopes[block.h] * 1.4426950408889634f : 0.0f;
+    const Block<D, M> block(p);
+    const TileStream<D, kind> stream(shared, block);
+    const int warp = int(threadIdx.x / warp_size), first = block.first + 16 * M * warp;  // query of the warp
+    const float scale = kind == Kind::alibi ? 1.0f : p.scale;                            // of the scores in softmax()
+    const float slope = kind == Kind::alibi ? p.slopes[block.h()] * 1.4426950408889634f : 0.0f;
     if constexpr (kind == Kind::relative) shared.shift[warp].clear();
 
-    Queries<D> queries;
-    start_and_load_queries(stream, block.operand<D>(p, 0), warp, queries.q);
-    for (int n = block.m; n >= 0; n--) {
-        FragmentC scores[rows / 8] = {};
-        if constexpr (kind == Kind::relative) start_scores<D>(scores, queries.q, stream.template take<0>(n), shared.shift[warp], a0);
+    Queries<D, M, queries_stay<D, kind>> q;
+    Sums<D> sums[M];
+    load_queries(q, stream, block, warp);
+    for (int n = stream.last; n >= 0; n--) {
+        const bool visible = M == 1 || rows * n <= first;
+        FragmentC scores[M][rows / 8] = {};
+        FragmentA probabilities[M][rows / 16] = {};
+        if constexpr (kind == Kind::relative) start_scores(scores, q, stream.template take<0>(n), shared.shift[warp], first % rows);
         const auto& k = stream.template take<stream.parts - 2>(n);
-        if constexpr (kind == Kind::relative) add_key_scalars(scores, k.scalars);
-        multiply_transposed<D>(scores, queries.q, k.tile);
-        if constexpr (kind == Kind::alibi) add_alibi(scores, p.scale, slope, rows * (n - block.m) - a0);
-        if (n == block.m) mask(scores, a0);
-        softmax<D>(scores, queries, scale);
-        add_values<D>(queries.out, scores, stream.template take<stream.parts - 1>(n).tile);
+        if constexpr (kind == Kind::relative) add_key_scalars(scores[0], k.scalars);
+        if (visible) {
+            multiply_transposed(scores, q, k.tile);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                if constexpr (kind == Kind::alibi) add_alibi(scores[m], p.scale, slope, rows * n - (first + 16 * m));
+                if (n == first / rows) mask(scores[m], first % rows + 16 * m);
+                sums[m].softmax(probabilities[m], scores[m], scale);
+            }
+        }
+        const auto& v = stream.template take<stream.parts - 1>(n);
+        if (visible) add_values(sums, probabilities, v.tile);
     }
-    const int64_t first = int64_t{rows} * block.m, stride = p.H * D;
-    finish<D>(queries, scale, shared.slot[0].tile, a0, p.T - first, p.out + (block.b * p.T + first) * stride + block.h * D, stride,
-              p.lse + block.unit * p.T + first);
+#pragma unroll
+    for (int m = 0; m < M; m++) finish(sums[m], scale, shared.slot[0].tile.at(16 * warp, 0), block, first + 16 * m);
 }
 
 /// Calls f(std::integral_constant<int, D>) for a head size that has a kernel; else returns false.
@@ -315,7 +364,8 @@ bool by_head_size(int64_t D, F&& f) {
 
 template <int D, Kind kind>
 void run(Context& ctx, const attention::Sizes& n, const Problem& p) {
-    launch(ctx, {blocks_for(n.T, rows) * unsigned(n.B * n.H), threads, sizeof(Shared<D, kind>)}, attention_forward<D, kind>, p);
+    const dim3 grid(blocks_for(n.T, rows * strips<D, kind>), unsigned(n.H), unsigned(n.B));
+    launch(ctx, {grid, threads, sizeof(Shared<D, kind>)}, attention_forward<D, kind>, p);
 }
 
 bool aligned(const Tensor& t) { return reinterpret_cast<uintptr_t>(t.data) % 16 == 0; }
@@ -324,8 +374,8 @@ bool aligned(const Tensor& t) { return reinterpret_cast<uintptr_t>(t.data) % 16 
 
 bool fast_forward_supports(const AttentionForward& a) {
     const attention::Sizes n = attention::check(a);
-    const int64_t blocks = (n.T + rows - 1) / rows * n.B * n.H;
-    return a.qkv.dtype == Dtype::bf16 && by_head_size(n.D, [](auto) {}) && blocks < (int64_t{1} << 31) && aligned(a.qkv) && aligned(a.out) &&
+    constexpr int64_t most = 65535;  // blocks in the second and third dimension
+    return a.qkv.dtype == Dtype::bf16 && by_head_size(n.D, [](auto) {}) && n.B <= most && n.H <= most && n.T < (1 << 30) && aligned(a.qkv) && aligned(a.out) &&
            aligned(a.position.r) && aligned(a.position.content_bias) && aligned(a.position.position_bias);
 }
 
@@ -336,10 +386,10 @@ size_t fast_forward_workspace_bytes(const AttentionForward& a) {
 void attention_forward_fast(Context& ctx, const AttentionForward& a) {
     const attention::Sizes n = attention::check(a);
     WorkspaceScope scope(ctx.workspace);
-    Problem p{a.out.as<bf16>(), a.lse.as<float>(), a.qkv.as<bf16>(), n.T, n.H, float(1.4426950408889634 / std::sqrt(double(n.D))), {}, {}, {}};
+    Problem p{a.out.as<bf16>(), a.lse.as<float>(), a.qkv.as<bf16>(), int(n.T), int(n.H), float(1.4426950408889634 / std::sqrt(double(n.D))), {}, {}, {}};
     if (a.position.kind == Kind::alibi) p.slopes = a.position.slopes.as<float>();
     if (a.position.kind == Kind::relative) {
-        p.r = {a.position.r.as<bf16>(), a.position.r.columns(), n.T};
+        p.r = a.position.r.as<bf16>();
         p.scalars = relative_scalars(ctx, n, a.qkv, a.position);
     }
     by_head_size(n.D, [&](auto size) {

@@ -3,7 +3,7 @@
 //
 // Tiles. A (64, D) bf16 tile of queries, keys, values, gradients or distances has rows of D + 8 elements. That is an odd number of
 // 16-byte chunks for every D here, so that eight consecutive rows start in eight different groups of four banks: ldmatrix, which
-// reads eight rows at a time, has no bank conflicts, and neither have the stores of C fragments. load_tile_async() fills a tile from
+// reads eight rows at a time, has no bank conflicts, and neither have the stores of C fragments. load_rows_async() fills a tile from
 // strided rows of global memory by cp.async and puts zeros where there are no rows.
 //
 // Fragments, and where they come from (a row and a column of the tile is the fragment's corner):
@@ -60,34 +60,19 @@ struct GlobalRows {
 /// Where row t of a tile of distances is kept (see above): bits 4,3 and bits 2,1 of t change places.
 __device__ inline int distance_row(int t) { return (t & 33) | (t & 24) >> 2 | (t & 6) << 2; }
 
-/// Starts copying rows first … first + 63 (first >= 0, count > 0); rows from `count` on become zero. All `threads` of the block take part.
-/// `permuted` puts them in the order of distance_row.
-template <int D, int threads, bool permuted = false>
-__device__ inline void load_tile_async(Tile<D>& to, const GlobalRows& from, int64_t first) {
-    constexpr int chunks = D / 8, total = rows * chunks;
-    static_assert(total % threads == 0);
-    const int left = int(min(from.count - first, int64_t(rows)));
-    const bf16* start = from.data + (left > 0 ? first : 0) * from.stride;
-#pragma unroll
-    for (int n = 0; n < total / threads; n++) {
-        const int chunk = int(threadIdx.x) + n * threads, row = chunk / chunks, column = chunk % chunks * 8;
-        const bool valid = row < left;
-        ptx::cp_async_16(to.at(permuted ? distance_row(row) : row, column), start + (valid ? row : 0) * from.stride + column, valid ? 16 : 0);
-    }
-}
-
 /// Starts copying rows first … first + n − 1 (0 <= first, count > 0) to rows at … at + n − 1 of a tile; rows from `count` on become zero.
-template <int threads, int n, int D, int tile_rows>
+/// All `threads` of the block take part. `permuted` puts the 64 rows of a tile in the order of distance_row.
+template <int threads, int n, bool permuted = false, int D, int tile_rows>
 __device__ inline void load_rows_async(Tile<D, tile_rows>& to, int at, const GlobalRows& from, int64_t first) {
-    constexpr int chunks = D / 8;
-    const int left = int(min(from.count - first, int64_t(n)));
-    const bf16* start = from.data + (left > 0 ? first : 0) * from.stride;
+    constexpr int chunks = D / 8, at_once = threads / chunks;
+    const int row = int(threadIdx.x / chunks), column = int(threadIdx.x % chunks * 8), stride = int(from.stride);
+    const int left = min(int(from.count) - int(first), n) - row;  // rows that are there, from this thread's first on
+    const bf16 *valid = from.data + column, *source = valid + (first + row) * int64_t{stride};
+    if (threads % chunks != 0 && row >= at_once) return;
 #pragma unroll
-    for (int chunk = int(threadIdx.x); chunk < n * chunks; chunk += threads) {
-        const int row = chunk / chunks, column = chunk % chunks * 8;
-        const bool valid = row < left;
-        ptx::cp_async_16(to.at(at + row, column), start + (valid ? row : 0) * from.stride + column, valid ? 16 : 0);
-    }
+    for (int done = 0; done < n; done += at_once, source += at_once * stride)
+        if (done + at_once <= n || row < n - done)
+            ptx::cp_async_16(to.at(at + (permuted ? distance_row(done + row) : done + row), column), done < left ? source : valid, done < left ? 16 : 0);
 }
 
 /// Starts copying `count` floats, 16-byte aligned; by the block's first threads.
@@ -98,10 +83,10 @@ __device__ inline void load_floats_async(float* to, const float* from) {
 
 // ---- Fragments -----------------------------------------------------------------------------------------------------------------
 
-__device__ inline int lane_of_warp() { return int(threadIdx.x) % warp_size; }
+__device__ inline int lane_of_warp() { return int(threadIdx.x % warp_size); }
 /// g and t of lane 4 g + t.
-__device__ inline int lane_row() { return lane_of_warp() / 4; }
-__device__ inline int lane_column() { return lane_of_warp() % 4; }
+__device__ inline int lane_row() { return int(threadIdx.x % warp_size / 4); }
+__device__ inline int lane_column() { return int(threadIdx.x % 4); }
 
 struct FragmentA {
     uint32_t r[4];
@@ -165,13 +150,21 @@ __device__ inline void multiply(FragmentC& c, FragmentC& d, const FragmentA& a, 
     ptx::mma_m16n8k16(d.x, a.r, {b.r[2], b.r[3]});
 }
 
-/// c (16, 64) += a (16, D) · tileᵀ: queries by keys or distances.
-template <int D>
-__device__ inline void multiply_transposed(FragmentC (&c)[rows / 8], const FragmentA (&a)[D / 16], const Tile<D>& tile) {
+/// c (16 M, 64) += a (16 M, D) · tileᵀ: queries by keys or distances. a.at(m, k) is the fragment of rows 16 m …, columns k ….
+template <int M, class Queries, int D>
+__device__ inline void multiply_transposed(FragmentC (&c)[M][rows / 8], const Queries& a, const Tile<D>& tile) {
 #pragma unroll
-    for (int k = 0; k < D; k += 16)
+    for (int k = 0; k < D; k += 16) {
+        FragmentA row[M];
 #pragma unroll
-        for (int n = 0; n < rows; n += 16) multiply(c[n / 8], c[n / 8 + 1], a[k / 16], load_b(tile, n, k));
+        for (int m = 0; m < M; m++) row[m] = a.at(m, k);
+#pragma unroll
+        for (int n = 0; n < rows; n += 16) {
+            const FragmentB b = load_b(tile, n, k);
+#pragma unroll
+            for (int m = 0; m < M; m++) multiply(c[m][n / 8], c[m][n / 8 + 1], row[m], b);
+        }
+    }
 }
 
 /// (16, 16) rounded to bf16 as the left operand.
