@@ -45,6 +45,7 @@ constexpr size_t stack_bytes = 128 << 10, page = 4096;
 /// Lanes that have arrived at a warp-wide instruction.
 struct Group {
     uint32_t mask = 0, arrived = 0;
+    bool is_syncwarp = false;  // orders memory; lanes that have left the kernel need not come
     const char* instruction = nullptr;
     const void* place = nullptr;
     void* mine[32];
@@ -319,18 +320,6 @@ void release_barrier() {
     for (int i = 0; i < block.warps; i++) make_runnable(warps[size_t(i)], warps[size_t(i)].alive);
 }
 
-void thread_exits(Thread& t) {
-    Warp& w = *t.warp;
-    t.wait = Wait::exited;
-    for (int i = 0; i < w.groups; i++)
-        if (w.group[size_t(i)].mask & t.bit)
-            fault_at(t, w.group[size_t(i)].place, std::string("lane ") + std::to_string(t.lane) + " left the kernel while others wait for it in " +
-                     w.group[size_t(i)].instruction + " with mask " + lanes_text(w.group[size_t(i)].mask));
-    w.alive &= ~t.bit;
-    block.alive--;
-    if (block.arrived > 0 && block.arrived == block.alive) release_barrier();
-}
-
 }  // namespace
 
 int barrier(int predicate, int kind) {
@@ -385,23 +374,29 @@ void require_alive(const Thread& t, const char* instruction, uint32_t mask) {
         fault(std::string(instruction) + " names lanes that have left the kernel or do not exist: " + lanes_text(missing) + " of mask " + lanes_text(mask));
 }
 
-void collective(const char* instruction, uint32_t mask, void* mine, void (*run)(void* const*), bool orders) {
-    Thread& t = *running;
-    if (mask & ~t.warp->alive) require_alive(t, instruction, mask);
-    Group& g = join(t, instruction, mask);
-    g.mine[t.lane] = mine;
-    g.arrived |= t.bit;
-    if (g.arrived != mask) return wait(t, Wait::collective, instruction);
-    Warp& w = *t.warp;
+/// All have come: run(lanes), and all but the one that runs become runnable.
+void complete(Warp& w, Group& g, void (*run)(void* const*)) {
+    const uint32_t arrived = g.arrived;
     if (run) {
-        for (uint32_t absent = ~mask; absent; absent &= absent - 1) g.mine[std::countr_zero(absent)] = nullptr;
+        for (uint32_t absent = ~arrived; absent; absent &= absent - 1) g.mine[std::countr_zero(absent)] = nullptr;
         run(g.mine);
     }
-    if (orders) order_lanes(w, mask);
-    if (counting && mask == w.alive) put_together(int(&w - warps.data()));
+    if (g.is_syncwarp) order_lanes(w, arrived);
+    if (counting && arrived == w.alive) put_together(int(&w - warps.data()));
     if (&g != &w.group[size_t(w.groups - 1)]) g = w.group[size_t(w.groups - 1)];
     w.groups--;
-    make_runnable(w, mask & ~t.bit);
+    make_runnable(w, arrived & ~running->bit);
+}
+
+void collective(const char* instruction, uint32_t mask, void* mine, void (*run)(void* const*), bool is_syncwarp) {
+    Thread& t = *running;
+    if (!is_syncwarp && (mask & ~t.warp->alive)) require_alive(t, instruction, mask);
+    Group& g = join(t, instruction, mask);
+    g.is_syncwarp = is_syncwarp;
+    g.mine[t.lane] = mine;
+    g.arrived |= t.bit;
+    if (g.arrived == (is_syncwarp ? mask & t.warp->alive : mask)) complete(*t.warp, g, run);
+    else wait(t, Wait::collective, instruction);
 }
 
 struct Operand {
@@ -466,6 +461,24 @@ constexpr const char* operation_names[] = {"__shfl_sync", "__shfl_up_sync", "__s
 
 }  // namespace
 
+namespace {
+
+void thread_exits(Thread& t) {
+    Warp& w = *t.warp;
+    t.wait = Wait::exited;
+    w.alive &= ~t.bit;
+    block.alive--;
+    for (int i = w.groups - 1; i >= 0; i--) {
+        Group& g = w.group[size_t(i)];
+        if (g.is_syncwarp && g.arrived == (g.mask & w.alive)) complete(w, g, nullptr);
+        else if (!g.is_syncwarp && (g.mask & t.bit))
+            fault_at(t, g.place, "lane " + std::to_string(t.lane) + " left the kernel while others wait for it in " + g.instruction + " with mask " + lanes_text(g.mask));
+    }
+    if (block.arrived > 0 && block.arrived == block.alive) release_barrier();
+}
+
+}  // namespace
+
 uint64_t warp_operation(WarpOperation operation, uint32_t mask, uint64_t value, int argument, int width) {
     SIMT_PLACE();
     const char* name = operation_names[int(operation)];
@@ -479,10 +492,7 @@ uint64_t warp_operation(WarpOperation operation, uint32_t mask, uint64_t value, 
 
 void sync_warp(uint32_t mask) {
     SIMT_PLACE();
-    Thread& t = *running;
-    if (!(mask & t.bit)) fault("__syncwarp: lane " + std::to_string(t.lane) + " is not in its own mask " + lanes_text(mask));
-    // Lanes that have left the kernel need not come.
-    collective("__syncwarp", mask & t.warp->alive, nullptr, nullptr, true);
+    collective("__syncwarp", mask, nullptr, nullptr, true);
 }
 
 void warp_collective(const char* instruction, uint32_t mask, void* mine, void (*run)(void* const* lanes)) {

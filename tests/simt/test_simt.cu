@@ -427,7 +427,7 @@ __global__ void barrier_in_a_branch(int* out) {
         out[threadIdx.x] = 2;
     }
 }
-constexpr int branch_line = __LINE__ - 8, other_branch_line = __LINE__ - 5;
+constexpr int branch_line = __LINE__ - 7, other_branch_line = __LINE__ - 4;
 
 __global__ void barrier_that_some_skip(bool leave) {
     if (threadIdx.x == 3 && leave) return;
