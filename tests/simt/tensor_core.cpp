@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 
 namespace simt {
 namespace {
@@ -21,49 +22,67 @@ constexpr int M = 16, N = 8, K = 16;
 constexpr int least_exponent = -126;
 constexpr uint32_t canonical_nan = 0x7fffffffu;
 
+// The N columns of a row at once.
+typedef float f32x8 __attribute__((vector_size(32)));
+typedef int32_t i32x8 __attribute__((vector_size(32)));
+typedef double f64x8 __attribute__((vector_size(64)));
+typedef int64_t i64x8 __attribute__((vector_size(64)));
+
 float bf16_value(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 bool finite(uint16_t bits) { return (bits & 0x7f80u) != 0x7f80u; }
 
-int exponent(float x) { return std::max(int(std::bit_cast<uint32_t>(x) >> 23 & 0xff) - 127, least_exponent); }
 // Of a factor: zero is given an exponent so low that its products never set E, which the addend keeps at −126 or above.
-int factor_exponent(uint16_t bits) { return (bits & 0x7fffu) == 0 ? -1000 : exponent(bf16_value(bits)); }
+int factor_exponent(uint16_t bits) { return (bits & 0x7fffu) == 0 ? -1000 : std::max(int(bits >> 7 & 0xff) - 127, least_exponent); }
 
-double power_of_two(int e) { return std::bit_cast<double>(uint64_t(1023 + e) << 52); }
+i32x8 larger(i32x8 a, i32x8 b) { return a > b ? a : b; }
+i32x8 exponents(f32x8 x) { return larger((std::bit_cast<i32x8>(x) >> 23 & 0xff) - 127, i32x8{} + least_exponent); }
+f64x8 powers_of_two(i32x8 e) { return std::bit_cast<f64x8>(__builtin_convertvector(e + 1023, i64x8) << 52); }
+f64x8 to_f64(f32x8 x) { return __builtin_convertvector(x, f64x8); }
+// Of numbers that fit an int32.
+f64x8 truncated(f64x8 x) { return __builtin_convertvector(__builtin_convertvector(x, i32x8), f64x8); }
+f64x8 magnitude(f64x8 x) { return x < 0 ? -x : x; }
 
-float round_toward_zero(double x) {
-    const float nearest = float(x);
-    const bool away = std::abs(double(nearest)) > std::abs(x), overflow = std::abs(x) >= 0x1p128;
-    return std::bit_cast<float>(std::bit_cast<uint32_t>(nearest) - uint32_t(away & !overflow));
+f32x8 round_toward_zero(f64x8 x) {
+    const f32x8 nearest = __builtin_convertvector(x, f32x8);
+    // A comparison is −1 where it holds: one step of the bits toward zero.
+    const i64x8 step = (magnitude(to_f64(nearest)) > magnitude(x)) & (magnitude(x) < 0x1p128);
+    return std::bit_cast<f32x8>(std::bit_cast<i32x8>(nearest) + __builtin_convertvector(step, i32x8));
+}
+
+f32x8 row_of(const float (&c)[N]) {
+    f32x8 row;
+    std::memcpy(&row, c, sizeof row);
+    return row;
 }
 
 void chain(TensorCoreTile& t) {
-    float a[M][K], b[K][N];
-    for (int i = 0; i < M; i++)
-        for (int k = 0; k < K; k++) a[i][k] = bf16_value(t.a[i][k]);
+    f32x8 b[K];
     for (int k = 0; k < K; k++)
         for (int j = 0; j < N; j++) b[k][j] = bf16_value(t.b[k][j]);
-    for (int i = 0; i < M; i++)
-        for (int k = 0; k < K; k++)
-            for (int j = 0; j < N; j++) t.c[i][j] += a[i][k] * b[k][j];
+    for (int i = 0; i < M; i++) {
+        f32x8 c = row_of(t.c[i]);
+        for (int k = 0; k < K; k++) c += bf16_value(t.a[i][k]) * b[k];
+        std::memcpy(t.c[i], &c, sizeof c);
+    }
 }
 
 struct Factors {
-    double a[M][K], b[K][N];
-    int a_exponent[M][K], b_exponent[K][N];
+    double a[M][K];
+    int a_exponent[M][K];
+    f64x8 b[K];
+    i32x8 b_exponent[K];
 };
 
 // One group of products for a row of C, all finite. An aligned term is below 2^(F+2), so it fits an int32.
-void add_group(float (&c)[N], const Factors& f, int row, int first, int last, int F) {
-    int E[N];
-    double scale[N], sum[N];
-    for (int j = 0; j < N; j++) E[j] = exponent(c[j]);
-    for (int k = first; k < last; k++)
-        for (int j = 0; j < N; j++) E[j] = std::max(E[j], f.a_exponent[row][k] + f.b_exponent[k][j]);
-    for (int j = 0; j < N; j++) scale[j] = power_of_two(F - E[j]);
-    for (int j = 0; j < N; j++) sum[j] = double(int32_t(c[j] * scale[j]));
-    for (int k = first; k < last; k++)
-        for (int j = 0; j < N; j++) sum[j] += double(int32_t(f.a[row][k] * f.b[k][j] * scale[j]));
-    for (int j = 0; j < N; j++) c[j] = round_toward_zero(sum[j] * power_of_two(E[j] - F));
+void add_group(float (&row)[N], const Factors& f, int i, int first, int last, int F) {
+    const f32x8 c = row_of(row);
+    i32x8 E = exponents(c);
+    for (int k = first; k < last; k++) E = larger(E, f.a_exponent[i][k] + f.b_exponent[k]);
+    const f64x8 scale = powers_of_two(F - E);
+    f64x8 sum = truncated(to_f64(c) * scale);
+    for (int k = first; k < last; k++) sum += truncated(f.a[i][k] * f.b[k] * scale);
+    const f32x8 result = round_toward_zero(sum * powers_of_two(E - F));
+    std::memcpy(row, &result, sizeof result);
 }
 
 // Where an operand is infinite or NaN, the sum is infinite or NaN in any precision.
@@ -78,15 +97,14 @@ void replace_special(TensorCoreTile& t, const float (&before)[N], int row, int f
 // Infinities and NaN become zero here; true if there were any.
 bool split(Factors& f, const TensorCoreTile& t) {
     bool special = false;
-    const auto factor = [&](uint16_t bits, double& value, int& exponent_of) {
+    const auto value = [&](uint16_t bits) {
         special |= !finite(bits);
-        value = finite(bits) ? bf16_value(bits) : 0;
-        exponent_of = factor_exponent(bits);
+        return finite(bits) ? bf16_value(bits) : 0.0f;
     };
     for (int i = 0; i < M; i++)
-        for (int k = 0; k < K; k++) factor(t.a[i][k], f.a[i][k], f.a_exponent[i][k]);
+        for (int k = 0; k < K; k++) f.a[i][k] = value(t.a[i][k]), f.a_exponent[i][k] = factor_exponent(t.a[i][k]);
     for (int k = 0; k < K; k++)
-        for (int j = 0; j < N; j++) factor(t.b[k][j], f.b[k][j], f.b_exponent[k][j]);
+        for (int j = 0; j < N; j++) f.b[k][j] = value(t.b[k][j]), f.b_exponent[k][j] = factor_exponent(t.b[k][j]);
     return special;
 }
 
