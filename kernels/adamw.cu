@@ -89,9 +89,10 @@ __global__ void __launch_bounds__(threads, 1) update_kernel(Step s) {
     if (threadIdx.x == 0) *shared = first_segment_behind(s, begin);
     __syncthreads();
     for (int64_t k = *shared; k < s.segment_count; k++) {
-        const AdamwSegment segment = s.segments[k];
-        if (segment.first >= end) return;
-        update_range<width>(s, max(begin, segment.first), min(end, segment.first + segment.count), scale, segment.weight_decay);
+        const AdamwSegment* const segment = s.segments + k;
+        const int64_t first = warp_load(&segment->first), behind = first + warp_load(&segment->count);
+        if (first >= end) return;
+        update_range<width>(s, max(begin, first), min(end, behind), scale, warp_load(&segment->weight_decay));
     }
 }
 

@@ -71,7 +71,12 @@ __global__ void __launch_bounds__(warp_size * sum_warps) column_sum_kernel(float
         sum[k] = 0;
         for (int w = 0; w < sum_warps; w++) sum[k] += shared[w][k][lane];
     }
-    for (int k = 0; k < width; k++) partials[blockIdx.y * C + column + k] = sum[k];
+    constexpr int part = std::min(width, per_16_bytes<float>);
+    for (int k = 0; k < width; k += part) {
+        float four[part];
+        for (int j = 0; j < part; j++) four[j] = sum[k + j];
+        store_floats(partials + blockIdx.y * C + column + k, four);
+    }
 }
 
 size_t column_sum_workspace_bytes(Tensor x) { return Workspace::padded(size_t(column_cut(x).blocks * x.columns()) * sizeof(float)); }
@@ -109,7 +114,7 @@ __device__ double block_sum(double x, double* shared) {
         __syncthreads();
         if (int(threadIdx.x) < half) shared[threadIdx.x] += shared[threadIdx.x + half];
     }
-    return shared[0];
+    return threadIdx.x == 0 ? shared[0] : 0;
 }
 
 /// partials[b] = Σ x² over the block's part of x (n).
