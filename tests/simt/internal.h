@@ -135,6 +135,8 @@ void library_access(const char* who, const void* p, size_t bytes, bool write);
 void enqueue(cudaStream_t stream, const char* name, std::function<bool()> run);
 /// The device of a stream; for the default stream the current one.
 int stream_device(cudaStream_t stream);
+/// While set, a call by which this thread of the host waits for the device is a Fault with this text.
+extern constinit thread_local const char* must_not_wait;
 
 // ---- Counters (counters.cpp) ---------------------------------------------------------------------------------------------------
 

@@ -560,6 +560,12 @@ void check_streams(const std::vector<Call>& calls) {
     }
 }
 
+/// A call on a communicator that does not block is complete when it has been asked for.
+void set_in_progress(ncclComm& comm) {
+    comm.polls_left = 2;
+    must_not_wait = "an NCCL call is still ncclInProgress: ask ncclCommGetAsyncError until it is not";
+}
+
 void submit(std::vector<Call> calls) {
     if (calls.empty()) return;
     check_streams(calls);
@@ -570,7 +576,7 @@ void submit(std::vector<Call> calls) {
         for (const Call& call : calls) check_usable(call.comm), check_complete(call.comm);
         tasks = issue(calls);
         for (const Call& call : calls)
-            if (!call.comm->blocking) call.comm->polls_left = 2;
+            if (!call.comm->blocking) set_in_progress(*call.comm);
     }
     for (const auto& [stream, task] : tasks) {
         enqueue(stream, kind_names[int(task->operations[0]->kind)], [task = task] { return task->run(); });
@@ -668,7 +674,10 @@ ncclResult_t initialise(ncclComm_t* comm, int ranks, const ncclUniqueId& id, int
         const bool blocking = !config || config->blocking != 0;
         delay(rank);
         *comm = join(id, ranks, rank, blocking);
-        if (!blocking) return ncclInProgress;
+        if (!blocking) {
+            set_in_progress(**comm);
+            return ncclInProgress;
+        }
         if (group.depth > 0) group.joining.push_back({*comm});
         else wait_for_all(*comm);
         return ncclSuccess;
@@ -688,6 +697,7 @@ ncclResult_t end(ncclComm* comm, const char* by) {
                     " of its operations are under way: wait for the stream first");
         }
         comm->ended = by;
+        if (group.depth == 0) must_not_wait = nullptr;
         comm->clique->ranks[size_t(comm->rank)].gone = true;
         return ncclSuccess;
     });
@@ -778,6 +788,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
             *error = ncclInProgress;
         else
             comm->polls_left = 0, *error = ncclSuccess;
+        if (*error != ncclInProgress && group.depth == 0) must_not_wait = nullptr;
         return ncclSuccess;
     });
 }
@@ -793,12 +804,14 @@ ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
 
 ncclResult_t ncclGroupStart() {
     group.depth++;
+    must_not_wait = "NCCL has an open group, whose calls come to the streams at ncclGroupEnd";
     return ncclSuccess;
 }
 ncclResult_t ncclGroupEnd() {
     return answer([&] {
         fail_if(group.depth == 0, ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
         if (--group.depth > 0) return ncclSuccess;
+        must_not_wait = nullptr;
         const std::vector<Call> calls = std::exchange(group.calls, {});
         const std::vector<Joining> joining = std::exchange(group.joining, {});
         for (const Joining& j : joining) wait_for_all(j.comm);

@@ -117,6 +117,10 @@ void run_until(Lock& held, cudaStream_t s, Done done) {
     }
 }
 
+void check_may_wait(const char* call) {
+    if (must_not_wait) throw Fault(std::string(call) + ": " + must_not_wait);
+}
+
 void drain(Lock& held, cudaStream_t s) {
     run_until(held, s, [s] { return s->queue.empty(); });
 }
@@ -200,6 +204,8 @@ void enqueue(cudaStream_t stream, const char* name, std::function<bool()> run) {
     Lock held(lock);
     enqueue_locked(held, stream, name, std::move(run));
 }
+
+constinit thread_local const char* must_not_wait = nullptr;
 
 int stream_device(cudaStream_t stream) { return stream ? stream->device : current_device; }
 
@@ -351,6 +357,7 @@ cudaError_t cudaDriverGetVersion(int* v) { return *v = 13000, cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int* v) { return *v = 13000, cudaSuccess; }
 cudaError_t cudaDeviceSynchronize() {
     Lock held(lock);
+    check_may_wait("cudaDeviceSynchronize");
     drain_device(held, current_device);
     return cudaSuccess;
 }
@@ -454,6 +461,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
     Lock held(lock);
+    check_may_wait("cudaStreamSynchronize");
     if (!known(s)) return failed(cudaErrorInvalidResourceHandle);
     drain(held, stream_or_default(s));
     return cudaSuccess;
@@ -496,6 +504,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     Lock held(lock);
+    check_may_wait("cudaEventSynchronize");
     if (!events.count(e)) return failed(cudaErrorInvalidResourceHandle);
     run_until(held, e->stream && streams.count(e->stream) ? e->stream : nullptr, [e, n = e->recorded] { return e->done >= n; });
     return cudaSuccess;

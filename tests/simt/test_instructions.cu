@@ -381,6 +381,7 @@ TEST_SUITE("simt instructions") {
         for (MmaModel model : models) {
             CHECK(result(model, 0, {{0x1p-130f, 1}}) == std::bit_cast<uint32_t>(0x1p-130f));
             CHECK(result(model, 0x1p-149f, {{0x1p-133f, 0x1p-16f}}) == 2);
+            CHECK(result(model, 0, std::vector<std::pair<float, float>>(16, {0x1p-76f, 0x1p-76f})) == 0);  // each is below 2^(−126−F)
             CHECK(result(model, INFINITY, {{1, 1}}) == 0x7f800000);
             CHECK(result(model, 0, {{-INFINITY, 2}}) == 0xff800000);
             CHECK(result(model, INFINITY, {{-INFINITY, 1}}) == 0x7fffffff);

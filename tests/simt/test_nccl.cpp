@@ -1,10 +1,12 @@
 // The stand-in for NCCL: what it computes, and that each misuse named in facts: cuda.md, section 9, is reported to every rank.
+#include <atomic>
 #include <cmath>
 #include <random>
 #include <thread>
 
 #include "../../kernels/bf16.h"
 #include "buffer.h"
+#include "internal.h"
 #include "nccl.h"
 
 namespace {
@@ -256,6 +258,42 @@ TEST_SUITE("simt nccl") {
         CHECK(got == std::vector<float>(8, 3));
     }
 
+    TEST_CASE("nothing moves before the streams of all ranks have come to it") {
+        const Machine machine(2);
+        std::atomic<bool> released = false;
+        bool early = false;
+        std::vector<float> got;
+        run_well(2, [&](Rank& r) {
+            Memory<float> a(std::vector<float>(8, -1)), right(std::vector<float>(8, 2)), sum(8);
+            if (r.rank == 1) simt::enqueue(r.stream, "held back", [&] { return released.load(); });
+            cudaMemcpyAsync(a.p, right.p, 32, cudaMemcpyDeviceToDevice, r.stream);
+            r.check(ncclAllReduce(a.p, sum.p, 8, ncclFloat32, ncclSum, r.comm, r.stream));
+            if (r.rank == 0) {
+                for (int i = 0; i < 50; i++) {
+                    early |= cudaStreamQuery(r.stream) == cudaSuccess;
+                    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                }
+                released = true;
+            }
+            r.synchronize();
+            if (r.rank == 0) got = sum.values();
+        });
+        CHECK(!early);
+        CHECK(got == std::vector<float>(8, 4));
+    }
+    TEST_CASE("waiting for a stream within a group") {
+        const Machine machine(1);
+        run_well(1, [&](Rank& r) {
+            Memory<float> a(std::vector<float>(8, 1));
+            r.check(ncclGroupStart());
+            r.check(ncclAllReduce(a.p, a.p, 8, ncclFloat32, ncclSum, r.comm, r.stream));
+            const std::string fault = fault_of([&] { cudaStreamSynchronize(r.stream); });
+            r.check(ncclGroupEnd());
+            r.synchronize();
+            if (fault.find("open group") == std::string::npos) r.result = ncclInternalError, r.error = "not seen: " + fault;
+        });
+    }
+
     TEST_CASE("ranks that differ in a collective are told all sides") {
         struct Case {
             const char* text;
@@ -482,6 +520,7 @@ TEST_SUITE("simt nccl") {
             wait();
             right &= ncclAllReduce(a.p, a.p, 4, ncclFloat32, ncclSum, comm, r.stream) == ncclInProgress;
             right &= ncclAllReduce(a.p, a.p, 4, ncclFloat32, ncclSum, comm, r.stream) == ncclInvalidUsage;
+            right &= fault_of([&] { cudaStreamSynchronize(r.stream); }).find("ncclInProgress") != std::string::npos;
             wait();
             cudaStreamSynchronize(r.stream);
             right &= a.values() == std::vector<float>(4, 2);
