@@ -20,6 +20,7 @@ namespace {
 
 constexpr int lanes_of_warp = 32;
 constexpr uint32_t whole_warp = 0xffffffffu;
+constexpr ptrdiff_t most_shared = 228 << 10;
 
 uint16_t half(uint32_t packed, int h) { return uint16_t(packed >> (16 * h)); }
 uint32_t pack(uint16_t low, uint16_t high) { return uint32_t{low} | uint32_t{high} << 16; }
@@ -98,6 +99,8 @@ void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
 
 void ldmatrix_x4(uint32_t (&r)[4], const void* row, bool transposed) {
     SIMT_PLACE();
+    if (static_cast<const char*>(row) - static_cast<char*>(shared_memory()) >= most_shared || row < shared_memory())
+        fault("ldmatrix: a row that is not in shared memory");
     check_access(row, 16, false);
     LoadMatrix mine{r, row};
     if (transposed)

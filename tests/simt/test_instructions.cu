@@ -186,6 +186,10 @@ __global__ void ldmatrix_in_half_a_warp() {
     uint32_t r[4];
     if (threadIdx.x < 16) ptx::ldmatrix_x4(r, s.a + threadIdx.x * pitch);
 }
+__global__ void ldmatrix_from_global_memory(const float* in) {
+    uint32_t r[4];
+    ptx::ldmatrix_x4(r, in + 4 * threadIdx.x);
+}
 __global__ void ldmatrix_row(int offset, int written_rows, bool barrier) {
     Tiles& s = *shared_memory<Tiles>();
     if (!barrier) {
@@ -427,6 +431,8 @@ TEST_SUITE("simt instructions") {
         check_contains(fault_of([] { run(ldmatrix_row, 32, sizeof(Tiles), 0, 15, true); }), "nobody wrote");
         check_contains(fault_of([] { run(ldmatrix_row, 32, 15 * pitch * 2, 0, 15, true); }), "720 of shared memory");
         check_unordered([] { run(ldmatrix_row, 32, sizeof(Tiles), 0, 16, false); });
+        const Buffer<float> in(std::vector<float>(128, 1));
+        check_contains(fault_of([&] { run(ldmatrix_from_global_memory, 32, 1024, in.p); }), "not in shared memory");
     }
 
     TEST_CASE("ldmatrix is counted as one phase for each matrix: the table of bank conflicts") {
