@@ -178,7 +178,7 @@ __device__ void load_queries(Queries<D, M, stay>& q, const TileStream<D, kind>& 
     auto* slot = stream.shared.slot + query_slot;
 #pragma unroll
     for (int n = 0; n < M; n++)
-        if (block.first + n * rows < block.p.T) load_rows_async<threads, rows>(slot[n].tile, 0, block.operand(0), block.first + n * rows);
+        load_rows_async<threads, rows>(slot[n].tile, 0, block.operand(0), block.first + n * rows);
     ptx::cp_async_commit();
     stream.template start_steps<0, free>();
     ptx::cp_async_wait<free>();

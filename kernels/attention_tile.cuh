@@ -61,18 +61,25 @@ struct GlobalRows {
 __device__ inline int distance_row(int t) { return (t & 33) | (t & 24) >> 2 | (t & 6) << 2; }
 
 /// Starts copying rows first … first + n − 1 (0 <= first, count > 0) to rows at … at + n − 1 of a tile; rows from `count` on become zero.
-/// All `threads` of the block take part. `permuted` puts the 64 rows of a tile in the order of distance_row.
+/// All `threads` of the block take part. `permuted` puts the 64 rows of a tile in the order of distance_row. Eight lanes take 128 bytes of
+/// a row or, where a row is no multiple of that, 16 bytes of eight rows: in both cases they write to all banks.
 template <int threads, int n, bool permuted = false, int D, int tile_rows>
 __device__ inline void load_rows_async(Tile<D, tile_rows>& to, int at, const GlobalRows& from, int64_t first) {
-    constexpr int chunks = D / 8, at_once = threads / chunks;
-    const int row = int(threadIdx.x / chunks), column = int(threadIdx.x % chunks * 8), stride = int(from.stride);
-    const int left = min(int(from.count) - int(first), n) - row;  // rows that are there, from this thread's first on
-    const bf16 *valid = from.data + column, *source = valid + (first + row) * int64_t{stride};
-    if (threads % chunks != 0 && row >= at_once) return;
+    constexpr bool along = D % 64 == 0;
+    constexpr int columns = along ? 64 : 32, rows_at_once = threads * 8 / columns;
+    const int eight = int(threadIdx.x / 8), one = int(threadIdx.x % 8);
+    const int row = along ? eight : eight / 4 * 8 + one, column = 8 * (along ? one : eight % 4);
+    const int stride = int(from.stride), source_row = int(first) + (permuted ? distance_row(row) : row);
 #pragma unroll
-    for (int done = 0; done < n; done += at_once, source += at_once * stride)
-        if (done + at_once <= n || row < n - done)
-            ptx::cp_async_16(to.at(at + (permuted ? distance_row(done + row) : done + row), column), done < left ? source : valid, done < left ? 16 : 0);
+    for (int r = 0; r < n; r += rows_at_once) {
+        if (n % rows_at_once != 0 && r + row >= n) return;
+        const int further = permuted ? distance_row(r) : r;  // the bits of r and row are different ones
+        const bool there = source_row < int(from.count) - further;
+        const bf16* source = from.data + int64_t{there ? source_row + further : 0} * stride + column;
+#pragma unroll
+        for (int c = 0; c < D; c += columns)
+            if (c + columns <= D || c + column < D) ptx::cp_async_16(to.at(at + r + row, c + column), source + c, there ? 16 : 0);
+    }
 }
 
 /// Starts copying `count` floats, 16-byte aligned; by the block's first threads.
@@ -153,7 +160,9 @@ __device__ inline void multiply(FragmentC& c, FragmentC& d, const FragmentA& a, 
 /// c (16 M, 64) += a (16 M, D) · tileᵀ: queries by keys or distances. a.at(m, k) is the fragment of rows 16 m …, columns k ….
 template <int M, class Queries, int D>
 __device__ inline void multiply_transposed(FragmentC (&c)[M][rows / 8], const Queries& a, const Tile<D>& tile) {
-#pragma unroll
+    // Unrolled completely, the loads of the widest case would move so far ahead that they run out of registers.
+    [[maybe_unused]] constexpr int steps = M * D == 256 ? 2 : D / 16;
+#pragma unroll steps
     for (int k = 0; k < D; k += 16) {
         FragmentA row[M];
 #pragma unroll
@@ -215,8 +224,8 @@ struct ShiftRows {
         for (int n = 4 * lane_of_warp(); n < 16 * pitch; n += 4 * warp_size) store_vector(x + n, Vector<float, 4>{});
     }
 
-    /// Stores the half of each row that belongs to `keys`. `band` is E for the 16 queries from row a0 of their tile on. A __syncwarp() must
-    /// stand between it and the loads.
+    /// Stores the triangle that belongs to `keys`. `band` is E for the 16 queries from row a0 of their tile on. A __syncwarp() must stand
+    /// between it and the loads.
     template <KeyTile keys>
     __device__ void store(const FragmentC (&band)[rows / 8], int a0) {
 #pragma unroll
