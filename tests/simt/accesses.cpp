@@ -185,11 +185,6 @@ const std::vector<Range>& constant_ranges() {
     fault_at(t, place, what);
 }
 
-[[gnu::noinline]] void endless(Thread& t, const void* place) {
-    watched = nullptr;
-    fault_at(t, place, "an endless loop? " + std::to_string(machine.request->options.most_accesses) + " accesses without waiting for others");
-}
-
 inline bool usable(const Region& r) { return r.live && (r.kind == MemoryKind::managed || r.device == machine.request->device); }
 
 /// The region of an access; null: it needs no more checks.
@@ -257,6 +252,11 @@ inline void check(Thread& t, uintptr_t p, unsigned bytes, bool write, const void
 
 }  // namespace
 
+void endless(Thread& t, const void* place) {
+    watched = nullptr;
+    fault_at(t, place, "an endless loop? " + std::to_string(machine.request->options.most_accesses) + " accesses without waiting for others");
+}
+
 void access(uintptr_t p, unsigned bytes, bool write, const void* place) { check(*running, p, bytes, write, place); }
 
 void check_access(const void* p, size_t bytes, bool write) { check(*running, reinterpret_cast<uintptr_t>(p), unsigned(bytes), write, running->place); }
@@ -313,7 +313,7 @@ uint64_t atomic(AtomicOperation operation, void* pointer, int bytes, bool is_sig
     SIMT_PLACE();
     Thread& t = *running;
     const uintptr_t p = reinterpret_cast<uintptr_t>(pointer);
-    if (--t.accesses < 0) endless(t, t.place);
+    count_step(t);
     if (p % unsigned(bytes)) misaligned(t, p, unsigned(bytes), true, t.place);
     Region* r = locate(t, p, size_t(bytes), true, t.place);
     if (!is_written(*r, p - r->base, unsigned(bytes))) unwritten({t, *r, p, unsigned(bytes), false, t.place});

@@ -63,6 +63,11 @@ uint32_t short_place(const void* place);
 const void* long_place(uint32_t place);
 /// Checks and records an access of `bytes` = 1, 2, 4, 8, 16 by the running thread.
 void access(uintptr_t p, unsigned bytes, bool write, const void* place);
+[[gnu::noinline]] void endless(Thread& t, const void* place);
+/// Each step of a thread that has not waited for others.
+inline void count_step(Thread& t) {
+    if (--t.accesses < 0) [[unlikely]] endless(t, t.place);
+}
 /// Forgets the atomic operations of the last launch.
 void clear_atomics();
 

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <set>
@@ -21,8 +22,8 @@ struct Work {
 };
 struct CUstream_st {
     int device;
+    bool blocking;  // it and the default stream wait for each other; not so those made with cudaStreamNonBlocking
     std::deque<Work> queue = {};
-    bool busy = false;  // its first work is being run
 };
 struct CUevent_st {
     int64_t recorded = 0, done = 0;  // records asked for, and passed by their stream
@@ -40,7 +41,6 @@ Options& options() {
 namespace {
 
 constexpr size_t always_allowed_shared = 48 << 10;
-constexpr double longest_wait = 120;  // seconds until a stream that cannot go on is at fault
 
 std::mutex lock;
 std::condition_variable changed;
@@ -68,7 +68,7 @@ bool coin() {
 cudaStream_t stream_or_default(cudaStream_t s) {
     if (s) return s;
     cudaStream_t& d = default_streams[current_device];
-    if (!d) streams.insert(d = new CUstream_st{current_device});
+    if (!d) streams.insert(d = new CUstream_st{current_device, true});
     return d;
 }
 
@@ -109,7 +109,7 @@ void run_until(Lock& held, cudaStream_t s, Done done) {
             if (other != s && !other->queue.empty() && step(other)) moved = true;
         if (moved || done()) continue;
         changed.wait_for(held, std::chrono::milliseconds(20));
-        if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > longest_wait) {
+        if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > options().most_seconds) {
             const std::string name = s && !s->queue.empty() ? s->queue.front().name : "work";
             drop_all_work();
             throw Fault(name + ": the stream waits for ever (peers that never come)");
@@ -124,22 +124,32 @@ void check_may_wait(const char* call) {
 void drain(Lock& held, cudaStream_t s) {
     run_until(held, s, [s] { return s->queue.empty(); });
 }
-void drain_device(Lock& held, int device) {
-    run_until(held, nullptr, [device] {
+void drain_device(Lock& held, int device, bool only_blocking = false) {
+    run_until(held, nullptr, [=] {
         for (cudaStream_t s : streams)
-            if (s->device == device && !s->queue.empty()) return false;
+            if (s->device == device && (s->blocking || !only_blocking) && !s->queue.empty()) return false;
         return true;
     });
 }
 
+/// For calls that destructors make: while an exception is on its way, a fault of what still runs is only printed.
+template <class F>
+void finish(F run) {
+    if (std::uncaught_exceptions() == 0) return run();
+    try {
+        run();
+    } catch (const Fault& fault) {
+        std::fprintf(stderr, "SIMT, while another exception is on its way: %s\n", fault.what());
+    }
+}
+
 void enqueue_locked(Lock& held, cudaStream_t stream, const char* name, std::function<bool()> run) {
     cudaStream_t s = stream_or_default(stream);
-    // The default stream waits for all others of its device, and they for it.
-    if (!stream) drain_device(held, current_device);
+    if (!stream) drain_device(held, current_device, true);
+    else if (s->blocking && default_streams.count(s->device)) drain(held, default_streams[s->device]);
     s->queue.push_back({name, std::move(run)});
     changed.notify_all();
-    if (!stream) drain(held, s);
-    else if (coin()) advance(s);
+    if (coin()) advance(s);
 }
 
 bool known(cudaStream_t s) { return !s || streams.count(s); }
@@ -375,7 +385,7 @@ cudaError_t cudaFree(void* p) {
     if (!p) return cudaSuccess;
     Region* r = in_arena(p) ? find_region(reinterpret_cast<uintptr_t>(p)) : nullptr;
     if (!r || !r->live || r->base != reinterpret_cast<uintptr_t>(p)) return failed(cudaErrorInvalidValue);
-    drain_device(held, r->device);
+    finish([&] { drain_device(held, r->device); });
     free_region(r);
     return cudaSuccess;
 }
@@ -407,7 +417,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     if (const cudaError_t e = check_direction(to, from, kind)) return failed(e);
     if (!can_wait(to)) {  // ordinary host memory receives it before the call returns
         drain(held, stream_or_default(stream));
-        enqueue_locked(held, nullptr == stream ? nullptr : stream, "copy", [=] { return copy_now(to, from, bytes), true; });
+        enqueue_locked(held, stream, "copy", [=] { return copy_now(to, from, bytes), true; });
         drain(held, stream_or_default(stream));
         return cudaSuccess;
     }
@@ -426,8 +436,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-    const cudaError_t e = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
-    return e;
+    if (const cudaError_t e = cudaMemcpyAsync(to, from, bytes, kind, nullptr)) return e;
+    return kind == cudaMemcpyDeviceToDevice ? cudaSuccess : cudaStreamSynchronize(nullptr);
 }
 cudaError_t cudaMemsetAsync(void* p, int value, size_t bytes, cudaStream_t stream) {
     Lock held(lock);
@@ -446,15 +456,15 @@ cudaError_t cudaMemset(void* p, int value, size_t bytes) { return cudaMemsetAsyn
 // ---- Streams and events --------------------------------------------------------------------------------------------------------
 
 cudaError_t cudaStreamCreate(cudaStream_t* s) { return cudaStreamCreateWithFlags(s, cudaStreamDefault); }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned) {
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) {
     Lock held(lock);
-    streams.insert(*s = new CUstream_st{current_device});
+    streams.insert(*s = new CUstream_st{current_device, !(flags & cudaStreamNonBlocking)});
     return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
     Lock held(lock);
     if (!s || !streams.count(s)) return failed(cudaErrorInvalidResourceHandle);
-    drain(held, s);
+    finish([&] { drain(held, s); });
     streams.erase(s);
     delete s;
     return cudaSuccess;

@@ -100,10 +100,12 @@ struct Random {
     }
 } rng{0};
 
-/// One of the set bits.
+/// One of the set bits, each as likely.
 int pick_bit(uint32_t bits) {
-    const uint64_t count = uint64_t(std::popcount(bits));
-    for (uint64_t skip = (rng.next() >> 32) * count >> 32; skip > 0; skip--) bits &= bits - 1;
+    uint64_t random = rng.next();
+    for (int tries = 0; tries < 6; tries++, random >>= 5)
+        if (bits >> (random & 31) & 1) return int(random & 31);
+    for (uint64_t skip = (random & 0xffffffffu) * uint64_t(std::popcount(bits)) >> 32; skip > 0; skip--) bits &= bits - 1;
     return std::countr_zero(bits);
 }
 
@@ -326,6 +328,7 @@ int barrier(int predicate, int kind) {
     SIMT_PLACE();
     static const char* const names[] = {"__syncthreads", "__syncthreads_or", "__syncthreads_and", "__syncthreads_count"};
     Thread& t = *running;
+    count_step(t);
     if (block.arrived == 0) block.barrier_place = t.place, block.barrier_kind = kind;
     else if (block.barrier_kind != kind || !same_source(block.barrier_place, t.place))
         fault(std::string(names[kind]) + " in divergent code (other threads of the block wait in " + names[block.barrier_kind] + " at " +
@@ -390,6 +393,7 @@ void complete(Warp& w, Group& g, void (*run)(void* const*)) {
 
 void collective(const char* instruction, uint32_t mask, void* mine, void (*run)(void* const*), bool is_syncwarp) {
     Thread& t = *running;
+    count_step(t);
     if (!is_syncwarp && (mask & ~t.warp->alive)) require_alive(t, instruction, mask);
     Group& g = join(t, instruction, mask);
     g.is_syncwarp = is_syncwarp;

@@ -34,7 +34,7 @@ struct Options {
     int devices = 1;        // how many of them there are
     size_t memory = size_t{16} << 30;                  // bytes that each can allocate
     int64_t most_accesses = int64_t{1} << 28;          // that a thread may make without waiting; more is an endless loop
-    double most_seconds = 120;                         // that a launch may take
+    double most_seconds = 120;                         // that a launch, or a wait for other ranks, may take
 };
 /// Of the launches that follow.
 Options& options();

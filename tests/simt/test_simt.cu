@@ -533,6 +533,7 @@ TEST_SUITE("simt") {
         const With w({.most_accesses = 100000, .most_seconds = 0.2});
         check_verdict(verdict(1, 32, 0, spins, flag), {"spins: an endless loop?", at(spins_line)});
         check_verdict(verdict(1, 32, 0, barriers_for_ever, flag), {"barriers_for_ever: still running after"});
+        check_verdict(verdict(1, 1, 0, barriers_for_ever, flag), {"barriers_for_ever: an endless loop?"});
     }
     TEST_CASE("meeting: a trap") {
         Memory<int> out(32);
@@ -621,6 +622,29 @@ void queue(cudaStream_t stream, void (*kernel)(Parameters...), const Arguments&.
 }
 
 TEST_SUITE("simt") {
+    TEST_CASE("streams: the default stream and the others") {
+        int behind = 0;
+        for (uint64_t seed = 0; seed < 16; seed++) {
+            const With w({.seed = seed});
+            Memory<int> x(32, false);
+            int got[32];
+            cudaStream_t blocking;
+            CLOVER_CUDA(cudaStreamCreate(&blocking));
+            CLOVER_CUDA(cudaMemset(x, 0, 128));
+            queue(blocking, adds_one, x);
+            CLOVER_CUDA(cudaMemcpy(got, x, 128, cudaMemcpyDeviceToHost));
+            CHECK(got[31] == 1);
+            CLOVER_CUDA(cudaStreamDestroy(blocking));
+            // What is not ordered with the default stream may come before its memset, or after the copy.
+            const Stream independent;
+            CLOVER_CUDA(cudaMemset(x, 0, 128));
+            queue(independent, adds_one, x);
+            CLOVER_CUDA(cudaMemcpy(got, x, 128, cudaMemcpyDeviceToHost));
+            behind += got[31] != 1;
+        }
+        CHECK(behind > 0);
+        CHECK(behind < 16);
+    }
     TEST_CASE("streams: what the host does too early is seen under some seeds") {
         int early = 0, overtaken = 0;
         for (uint64_t seed = 0; seed < 16; seed++) {
@@ -1023,6 +1047,25 @@ TEST_SUITE("simt") {
             CHECK(c.least_shared_passes == least);
         }
     }
+    TEST_CASE("counters: the table") {
+        const With w({.counters = true});
+        Memory<float> x(32), out(32);
+        simt::counters().clear();
+        for (int i = 0; i < 3; i++) run(1, 32, 0, copies, x, out);
+        run(1, 32, 32 * 32 * 4, column_read, out, 32);
+        std::FILE* file = std::tmpfile();
+        simt::print_counters(file);
+        std::rewind(file);
+        std::vector<std::string> lines;
+        for (char line[400]; std::fgets(line, sizeof line, file);) lines.push_back(line);
+        std::fclose(file);
+        simt::counters().clear();
+        REQUIRE(lines.size() == 4);
+        CHECK(lines[2].starts_with("column_read "));
+        CHECK(has(lines[2], " 1.939 "));  // 64 passes for 33
+        CHECK(lines[3].starts_with("copies  "));
+        CHECK(has(lines[3], "  3  "));
+    }
     TEST_CASE("counters: blocks of several warps and barriers") {
         Memory<float> x(64 * 64), turned(64 * 64);
         auto c = counted(dim3(2, 2), dim3(32, 8), 32 * 33 * 4, transpose<33>, turned, x, int64_t{64});
@@ -1030,6 +1073,7 @@ TEST_SUITE("simt") {
         CHECK(c.read_sectors == 64 * 64 * 4 / 32);
         CHECK(c.written_sectors == 64 * 64 * 4 / 32);
         CHECK(c.shared_passes == c.least_shared_passes);
+        CHECK(c.kernel == "transpose<33>");
         c = counted(dim3(2, 2), dim3(32, 8), 32 * 32 * 4, transpose<32>, turned, x, int64_t{64});
         CHECK(c.shared_passes == 4 * 32 + 4 * 32 * 32);
     }
