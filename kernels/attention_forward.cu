@@ -16,16 +16,14 @@
 //   query │ ╲  tile ρ    │ ╲  tile ρ−1  │        belongs to key tile n to its scores, together with the triangle that the product
 //   tile  │   ╲          │   ╲          │        before, with tile ρ − 1, had left in shared memory, and leaves there the triangle
 //   m     │ ρ+1 ╲        │  ρ  ╲        │        for key tile n − 1. On the diagonal, n = m, ρ = 0, there is nothing above.
-//         └──────────────┴──────────────┘        How the shift goes without bank conflicts: attention_tile.cuh, ShiftRows.
+//         └──────────────┴──────────────┘        How the shift goes without bank conflicts: attention_shift.cuh.
 //
 // So the scores start as the shifted E plus c_j, and Q·Kᵀ is added by the tensor core: 3 products of (64, 64, D) instead of 2.
 //
 // Tiles of r, K and V arrive by cp.async in a ring of slots, in the order of use. Before each product the block waits for its tile, at a
 // barrier that also says that the tile of the product before is done with, and starts the copy that takes that tile's place.
-#include <type_traits>
-
 #include "attention_cuda.h"
-#include "attention_tile.cuh"
+#include "attention_shift.cuh"
 
 namespace clover {
 namespace {
@@ -33,7 +31,7 @@ namespace {
 using namespace tiles;
 using Kind = AttentionPosition;
 
-constexpr int warps = row_steps, threads = warps * warp_size;
+constexpr int warps = rows / 16, threads = warps * warp_size;
 
 /// 16-row strips of queries per warp: with two, each fragment of K and V that comes from shared memory serves two products.
 template <int D, Kind kind>
@@ -41,6 +39,10 @@ inline constexpr int strips = kind == Kind::relative ? 1 : 2;
 /// Whether Q stays in shared memory, where it does not fit in the registers beside O and S.
 template <int D, Kind kind>
 inline constexpr bool queries_stay = strips<D, kind> == 2 && D > 64;
+
+/// Blocks that a multiprocessor is to hold at a time: what shared memory allows on sm_80.
+template <int D, Kind kind>
+inline constexpr int blocks_at_once = kind == Kind::relative && D <= 80 ? 3 : 2;
 
 /// A tile and, where there are relative positions, the scalars of its rows: e_d with r, c_j with K.
 template <int D, bool scalars>
@@ -147,7 +149,7 @@ struct TileStream {
             if constexpr (part == parts - 1) load_rows_async<threads, rows>(to.tile, 0, {k.data + D, k.stride, k.count}, key);
             if constexpr (part == parts - 2) load_rows_async<threads, rows>(to.tile, 0, k, key);
             if constexpr (part == parts - 2 && relative) load_floats_async(to.scalars, c + key);
-            if constexpr (part == parts - 3) load_rows_async<threads, rows, true>(to.tile, 0, r, distance);
+            if constexpr (part == parts - 3) load_rows_async<threads, rows, DistanceOrder>(to.tile, 0, r, distance);
             if constexpr (part == parts - 3) load_floats_async(to.scalars, e + distance);
         }
         ptx::cp_async_commit();
@@ -305,15 +307,15 @@ __device__ void finish(Sums<D>& sums, float scale, bf16* staging, const Block<D,
     __syncwarp();
     bf16* out = block.p.out + (block.b() * block.p.T + first) * stride + block.h() * D;
 #pragma unroll
-    for (int done = 0; done < 16 * D / 8; done += warp_size) {
-        const int chunk = done + lane_of_warp(), row = chunk / (D / 8), column = chunk % (D / 8) * 8;
-        if (row < count) store_vector(out + row * stride + column, load_vector<8>(staging + row * pitch<D> + column));
-    }
+    for (int row = lane_of_warp() % 8; row < 16; row += 8)
+#pragma unroll
+        for (int column = lane_of_warp() / 8 * 8; column < D; column += 32)
+            if (row < count) store_vector(out + row * stride + column, load_vector<8>(staging + row * pitch<D> + column));
     __syncwarp();
 }
 
 template <int D, Kind kind>
-__global__ void __launch_bounds__(threads, 2) attention_forward(Problem p) {
+__global__ void __launch_bounds__(threads, blocks_at_once<D, kind>) attention_forward(Problem p) {
     constexpr int M = strips<D, kind>;
     auto& shared = *shared_memory<Shared<D, kind>>();
     const Block<D, M> block(p);

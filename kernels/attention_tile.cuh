@@ -1,5 +1,4 @@
-// What the fast attention kernels are made of: tiles of 64 rows in shared memory, the fragments of mma.m16n8k16 (ptx.cuh), the shift
-// of Transformer-XL.
+// What the fast attention kernels are made of: tiles of 64 rows in shared memory, and the fragments of mma.m16n8k16 (ptx.cuh).
 //
 // Tiles. A (64, D) bf16 tile of queries, keys, values, gradients or distances has rows of D + 8 elements. That is an odd number of
 // 16-byte chunks for every D here, so that eight consecutive rows start in eight different groups of four banks: ldmatrix, which
@@ -8,33 +7,17 @@
 //
 // Fragments, and where they come from (a row and a column of the tile is the fragment's corner):
 //   load_a             A (16 m, 16 k) of a tile that has rows m, columns k      Q of Q·Kᵀ
-//   load_a_transposed  A (16 m, 16 k) of a tile that has rows k, columns m      dOᵀ of dV = Pᵀ·dO, were it the left operand
 //   load_b             B (16 k, 16 n) of a tile that has rows n, columns k      K of Q·Kᵀ
 //   load_b_transposed  B (16 k, 16 n) of a tile that has rows k, columns n      V of P·V
 // A B fragment here is two of the instruction's, for columns 0 … 7 and 8 … 15. In a C fragment (16, 8) lane 4 g + t holds of rows g and
-// g + 8 the columns 2 t and 2 t + 1; pack() makes an A fragment of two neighbouring ones, transpose() the A fragment of their transpose.
-//
-// The shift. For a tile of 64 queries i = i0 + a and one of 64 keys j = j0 + b, i0 and j0 multiples of 64, the products with the
-// distances of one tile of r, d = 64 ρ + t, t = 0 … 63, where 64 ρ = i0 − j0, are E_at = q_i·r_d + e_d. Because d = i − j,
-//   t <= a belongs to key b = a − t       of this key tile (KeyTile::current)
-//   t >  a belongs to key b = a − t + 64  of the one before it, j0 − 64 … j0 − 1 (KeyTile::previous)
-// In both cases b = (a − t) mod 64: the 64 products of a row go to 64 different keys, a triangle to this tile and the other triangle to
-// the previous one. ShiftRows keeps one float per key and row; a kernel that walks the keys downwards stores the current triangle,
-// reads all 64 columns (the rest came from the tile of r before), and stores the other triangle for its next key tile. So each product
-// is computed once and used once, and no more than one tile of r is needed at a time.
-//   Banks: a row of ShiftRows has 72 floats. Were the columns of E in their natural order, the four lanes of a quad would store
-// words 2 apart and rows g and g + 4 would meet in one bank. So the rows of a tile of r are stored permuted (distance_row), such that
-// lane t holds distances 32 q + 8 t + x, x = 0 … 7, in its columns of the four C fragments 4 q … 4 q + 3. Lane (g, t) then
-// stores to word 72 g + (g − 8 t − x) of its rows: bank (9 g − 8 t) mod 32 but for a constant, 32 different ones. The reads, two
-// floats at word 72 g + 2 t, are free of conflicts as well.
+// g + 8 the columns 2 t and 2 t + 1; pack() makes an A fragment of two neighbouring ones.
 #pragma once
 #include "bf16.h"
 #include "cuda.cuh"
 
 namespace clover::tiles {
 
-constexpr int rows = 64;      // of a tile
-constexpr int row_steps = 4;  // of 16 rows in a tile: one each for four warps
+constexpr int rows = 64;  // of a tile
 
 template <int D>
 inline constexpr int pitch = D + 8;
@@ -57,23 +40,25 @@ struct GlobalRows {
 
 // ---- Global to shared ----------------------------------------------------------------------------------------------------------
 
-/// Where row t of a tile of distances is kept (see above): bits 4,3 and bits 2,1 of t change places.
-__device__ inline int distance_row(int t) { return (t & 33) | (t & 24) >> 2 | (t & 6) << 2; }
+struct NaturalOrder {
+    __device__ static constexpr int of(int row) { return row; }
+};
 
 /// Starts copying rows first … first + n − 1 (0 <= first, count > 0) to rows at … at + n − 1 of a tile; rows from `count` on become zero.
-/// All `threads` of the block take part. `permuted` puts the 64 rows of a tile in the order of distance_row. Eight lanes take 128 bytes of
-/// a row or, where a row is no multiple of that, 16 bytes of eight rows: in both cases they write to all banks.
-template <int threads, int n, bool permuted = false, int D, int tile_rows>
+/// All `threads` of the block take part. Eight lanes take 128 bytes of a row or, where rows have no multiple of that, 16 bytes of eight
+/// rows: either way they write to all banks. Row p of the tile gets row Order::of(p) of those, with Order::of(p + q) = Order::of(p) +
+/// Order::of(q) where p and q have no bit in common.
+template <int threads, int n, class Order = NaturalOrder, int D, int tile_rows>
 __device__ inline void load_rows_async(Tile<D, tile_rows>& to, int at, const GlobalRows& from, int64_t first) {
     constexpr bool along = D % 64 == 0;
     constexpr int columns = along ? 64 : 32, rows_at_once = threads * 8 / columns;
     const int eight = int(threadIdx.x / 8), one = int(threadIdx.x % 8);
     const int row = along ? eight : eight / 4 * 8 + one, column = 8 * (along ? one : eight % 4);
-    const int stride = int(from.stride), source_row = int(first) + (permuted ? distance_row(row) : row);
+    const int stride = int(from.stride), source_row = int(first) + Order::of(row);
 #pragma unroll
     for (int r = 0; r < n; r += rows_at_once) {
         if (n % rows_at_once != 0 && r + row >= n) return;
-        const int further = permuted ? distance_row(r) : r;  // the bits of r and row are different ones
+        const int further = Order::of(r);
         const bool there = source_row < int(from.count) - further;
         const bf16* source = from.data + int64_t{there ? source_row + further : 0} * stride + column;
 #pragma unroll
@@ -110,13 +95,6 @@ __device__ inline FragmentA load_a(const Tile<D, count>& tile, int m, int k) {
     const int lane = lane_of_warp();
     FragmentA a;
     ptx::ldmatrix_x4(a.r, tile.at(m + lane % 16, k + lane / 16 * 8));
-    return a;
-}
-template <int D, int count>
-__device__ inline FragmentA load_a_transposed(const Tile<D, count>& tile, int k, int m) {
-    const int lane = lane_of_warp();
-    FragmentA a;
-    ptx::ldmatrix_x4_transposed(a.r, tile.at(k + lane % 8 + lane / 16 * 8, m + lane / 8 % 2 * 8));
     return a;
 }
 template <int D, int count>
@@ -180,10 +158,6 @@ __device__ inline void multiply_transposed(FragmentC (&c)[M][rows / 8], const Qu
 __device__ inline FragmentA pack(const FragmentC& c, const FragmentC& d) {
     return {{ptx::pack_bf16(c.x[0], c.x[1]), ptx::pack_bf16(c.x[2], c.x[3]), ptx::pack_bf16(d.x[0], d.x[1]), ptx::pack_bf16(d.x[2], d.x[3])}};
 }
-__device__ inline FragmentA transpose(const FragmentA& a) {
-    return {{ptx::movmatrix_transposed(a.r[0]), ptx::movmatrix_transposed(a.r[2]), ptx::movmatrix_transposed(a.r[1]),
-             ptx::movmatrix_transposed(a.r[3])}};
-}
 
 /// Over the four lanes that share a row of C; the same bits in all four.
 __device__ inline float quad_sum(float x) {
@@ -194,60 +168,5 @@ __device__ inline float quad_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(all_lanes, x, 1));
     return fmaxf(x, __shfl_xor_sync(all_lanes, x, 2));
 }
-
-// ---- The shift of Transformer-XL -----------------------------------------------------------------------------------------------
-
-/// The accumulators of Q·rᵀ for 16 queries and 64 permuted distances before the first product: e_d in every row. `e` is in natural order.
-__device__ inline void start_band(FragmentC (&band)[rows / 8], const float* e) {
-#pragma unroll
-    for (int q = 0; q < 2; q++)
-#pragma unroll
-        for (int x = 0; x < 8; x += 4) {
-            const Vector<float, 4> v = load_vector<4>(e + 32 * q + 8 * lane_column() + x);
-#pragma unroll
-            for (int y = 0; y < 4; y++) {
-                float(&c)[4] = band[4 * q + (x + y) / 2].x;
-                c[y % 2] = c[2 + y % 2] = v[y];
-            }
-        }
-}
-
-enum class KeyTile { current, previous };
-
-/// One float for each key of a tile, for the 16 query rows of one warp, which alone uses it. See the head of the file.
-struct ShiftRows {
-    static constexpr int pitch = rows + 8;
-    alignas(16) float x[16 * pitch];
-
-    __device__ void clear() {
-#pragma unroll
-        for (int n = 4 * lane_of_warp(); n < 16 * pitch; n += 4 * warp_size) store_vector(x + n, Vector<float, 4>{});
-    }
-
-    /// Stores the triangle that belongs to `keys`. `band` is E for the 16 queries from row a0 of their tile on. A __syncwarp() must stand
-    /// between it and the loads.
-    template <KeyTile keys>
-    __device__ void store(const FragmentC (&band)[rows / 8], int a0) {
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int r = lane_row() + 8 * half, a = a0 + r, t = 8 * lane_column();
-            float* key = x + r * pitch + a - t + (keys == KeyTile::current ? 0 : rows);
-#pragma unroll
-            for (int n = 0; n < rows / 8; n++)
-#pragma unroll
-                for (int c = 0; c < 2; c++) {
-                    const int d = 32 * (n / 4) + 2 * (n % 4) + c;
-                    if ((t + d <= a) == (keys == KeyTile::current)) key[-d] = band[n].x[2 * half + c];
-                }
-        }
-    }
-
-    /// The values of keys 8 n … 8 n + 7 as a C fragment.
-    __device__ FragmentC load(int n) const {
-        const float* pair = x + lane_row() * pitch + 8 * n + 2 * lane_column();
-        const Vector<float, 2> upper = load_vector<2>(pair), lower = load_vector<2>(pair + 8 * pitch);
-        return {{upper[0], upper[1], lower[0], lower[1]}};
-    }
-};
 
 }  // namespace clover::tiles
