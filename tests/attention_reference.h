@@ -165,8 +165,8 @@ struct AttentionResult {
     Owned out, lse, dqkv, dr, du, dv;
 
     AttentionResult(const Device& device, const AttentionProblem& p, bool with_backward = true, double bias_start = 0)
-        : out(unwritten(p.qkv.t.dtype, {p.B * p.T, p.H * p.D})), lse(unwritten(Dtype::f32, {p.B, p.H, p.T})),
-          dqkv(unwritten(p.qkv.t.dtype, {p.B * p.T, p.H * 3 * p.D})), dr(Dtype::f32, {p.T, p.H * p.D}), du(Dtype::f32, {p.H, p.D}),
+        : out(unwritten(device, p.qkv.t.dtype, {p.B * p.T, p.H * p.D})), lse(unwritten(device, Dtype::f32, {p.B, p.H, p.T})),
+          dqkv(unwritten(device, p.qkv.t.dtype, {p.B * p.T, p.H * 3 * p.D})), dr(Dtype::f32, {p.T, p.H * p.D}), du(Dtype::f32, {p.H, p.D}),
           dv(Dtype::f32, {p.H, p.D}) {
         const AttentionOps& ops = device.attention;
         const AttentionForward f{out, lse, p.qkv, p.position()};
@@ -176,7 +176,7 @@ struct AttentionResult {
         for (Owned* bias : {&du, &dv}) bias->fill([&](int64_t) { return bias_start; });
         AttentionBackward g;
         g.dqkv = dqkv, g.dout = p.dout, g.out = out, g.lse = lse, g.qkv = p.qkv, g.position = p.position();
-        if (p.kind == AttentionPosition::relative) dr.forget(), g.dr = dr, g.dcontent_bias = du, g.dposition_bias = dv;
+        if (p.kind == AttentionPosition::relative) dr.forget(device), g.dr = dr, g.dcontent_bias = du, g.dposition_bias = dv;
         TestContext backward_context(device, ops.backward_workspace_bytes(g));
         ops.backward(backward_context, g);
     }

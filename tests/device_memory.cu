@@ -4,6 +4,8 @@
 #include <cuda_runtime.h>
 
 #include <cstring>
+#include <exception>
+#include <utility>
 
 #include "../kernels/cuda.cuh"
 #ifdef CLOVER_SIMT
@@ -19,10 +21,25 @@ void* allocate(size_t bytes) {
     return p;
 }
 
-// Work that still uses the memory is waited for; what it says is for the caller of synchronize(), not for a destructor.
-void release(void* p) { (void)cudaFree(p); }
+static std::exception_ptr failure;
 
-void synchronize() { CLOVER_CUDA(cudaDeviceSynchronize()); }
+void synchronize() {
+    if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
+    CLOVER_CUDA(cudaDeviceSynchronize());
+}
+
+void settle() {
+    try {
+        synchronize();
+    } catch (...) {
+        failure = std::current_exception();
+    }
+}
+
+void release(void* p) {
+    settle();
+    (void)cudaFree(p);
+}
 
 void forget(void* p, size_t bytes) {
     std::memset(p, 0xff, bytes);

@@ -11,6 +11,8 @@ __attribute__((weak)) void* allocate(size_t bytes);
 __attribute__((weak)) void release(void* p);
 /// Waits for all work of the device. Throws Error, or the harness's Fault, if it failed.
 __attribute__((weak)) void synchronize();
+/// For destructors: waits too, but leaves the failure for the next synchronize() to throw. release() does so.
+__attribute__((weak)) void settle();
 /// In the harness: kernels may not read this managed memory before they have written it. It holds NaN, everywhere.
 __attribute__((weak)) void forget(void* p, size_t bytes);
 /// In the harness: whether all of it has been written since it was forgotten. On a GPU true.

@@ -46,7 +46,7 @@ inline std::vector<double> finite_differences(std::vector<double> at, const std:
 /// run() gives the result's tensors; they must be the same bits for 1, 2, 3, 4 and 7 threads of the CPU, under 20 orders of blocks, warps
 /// and lanes in the harness, and in five runs on a GPU.
 inline void check_repeatable(const Device& device, const std::function<std::vector<Owned>()>& run) {
-    CAPTURE(device.name);
+    INFO(on(device));
     const bool threads = !is_cuda(device);
     const int before = omp_get_max_threads();
     std::vector<Owned> first;

@@ -34,6 +34,8 @@ inline const Device* usable_cuda() {
 }
 /// Also of a device whose table of attention is another (attention_reference.h).
 inline bool is_cuda(const Device& device) { return std::string(device.name).starts_with("cuda"); }
+/// For INFO.
+inline std::string on(const Device& device) { return std::string("on ") + device.name; }
 /// Kernels take about a thousand times as long in the harness as on a GPU: suites choose smaller sizes there.
 inline bool in_harness(const Device& device) { return is_cuda(device) && cuda::in_harness(); }
 
@@ -95,16 +97,16 @@ struct Owned {
     }
     std::vector<double> values() const {
         synchronize();
-        if (usable_cuda()) CHECK(cuda::written(t.data, t.bytes()));
+        if (usable_cuda() && t.bytes() > 0) CHECK(cuda::written(t.data, t.bytes()));
         std::vector<double> v(size_t(t.count()));
         for (int64_t i = 0; i < t.count(); i++) v[size_t(i)] = element(i);
         return v;
     }
-    /// Every byte becomes 0xff: NaN, or id -1. In the harness a kernel that reads it before writing is at fault.
-    void forget() {
+    /// For what kernels of the device are to write: every byte becomes 0xff, NaN, and in the harness reading it before is a fault.
+    void forget(const Device& device) {
         synchronize();
         std::memset(t.data, 0xff, t.bytes());
-        if (usable_cuda()) cuda::forget(t.data, t.bytes());
+        if (is_cuda(device)) cuda::forget(t.data, t.bytes());
     }
 
 private:
@@ -124,11 +126,11 @@ private:
     }
 };
 
-/// For results: unwritten memory.
+/// For results of the device.
 // Not inlined: GCC 12 would warn of a read past the shape that does not happen.
-[[gnu::noinline]] inline Owned unwritten(Dtype dtype, std::initializer_list<int64_t> shape) {
+[[gnu::noinline]] inline Owned unwritten(const Device& device, Dtype dtype, std::initializer_list<int64_t> shape) {
     Owned o(dtype, shape);
-    o.forget();
+    o.forget(device);
     return o;
 }
 
@@ -172,6 +174,7 @@ struct TestContext {
         reserve(bytes);
     }
     ~TestContext() {
+        if (is_cuda(ctx.device)) cuda::settle();
         ctx.device.memory.release(ctx.workspace.base, ctx.workspace.size);
         if (is_cuda(ctx.device)) shared_state() = ctx.device_state;
     }

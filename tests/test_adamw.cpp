@@ -38,7 +38,7 @@ Element plain_update(Element e, double grad, double decay, const Adamw& a) {
 }
 
 void check_against_f64(const Device& device, int64_t n, const std::vector<AdamwSegment>& segments, int64_t t, bool with_copy) {
-    CAPTURE(device.name); CAPTURE(n); CAPTURE(t); CAPTURE(with_copy);
+    INFO(on(device)); CAPTURE(n); CAPTURE(t); CAPTURE(with_copy);
     const Arena arena(n, segments);
     Adamw call = arena.call(t);
     if (!with_copy) call.copy = {};
@@ -121,7 +121,7 @@ TEST_SUITE("adamw") {
     }
     TEST_CASE("a scale that is not a number leaves everything as it is") {
         for (const Device& device : devices()) {
-            CAPTURE(device.name);
+            INFO(on(device));
             Arena arena(1000, {{0, 700, 0.1f}, {750, 250, 0}});
             arena.grad_scale.set(0, NAN);
             const Owned master = copy_of(arena.master), copy = copy_of(arena.copy), m = copy_of(arena.m), v = copy_of(arena.v);

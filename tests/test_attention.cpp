@@ -25,7 +25,7 @@ struct Shape {
 };
 
 void check_f32(const Device& device, const Shape& s, AttentionPosition kind, Dtype bias = Dtype::f32) {
-    INFO(device.name, ", B ", s.B, ", T ", s.T, ", H ", s.H, ", D ", s.D, ", position ", int(kind));
+    INFO(on(device), ", B ", s.B, ", T ", s.T, ", H ", s.H, ", D ", s.D, ", position ", int(kind));
     const AttentionProblem p(s.B, s.T, s.H, s.D, kind, Dtype::f32, bias);
     const AttentionReference want = DenseAttention(p).forward_and_backward();
     const AttentionResult got(device, p);
@@ -45,7 +45,7 @@ void check_low(const std::vector<double>& got, const std::vector<double>& plain,
 }
 
 void check_bf16(const Device& device, const Shape& s, AttentionPosition kind, Dtype bias = Dtype::f32) {
-    INFO(device.name, ", B ", s.B, ", T ", s.T, ", H ", s.H, ", D ", s.D, ", position ", int(kind));
+    INFO(on(device), ", B ", s.B, ", T ", s.T, ", H ", s.H, ", D ", s.D, ", position ", int(kind));
     const AttentionProblem p(s.B, s.T, s.H, s.D, kind, Dtype::bf16, bias);
     const AttentionReference exact = DenseAttention(p).forward_and_backward(), plain = DenseAttention(p, true).forward_and_backward();
     const AttentionResult got(device, p);
@@ -59,7 +59,7 @@ void check_bf16(const Device& device, const Shape& s, AttentionPosition kind, Dt
 
 /// With another last half of the sequence, what stands before is the same to the bit.
 void check_causality(const Device& device, AttentionPosition kind, Dtype dtype, const Shape& s, int64_t changed) {
-    INFO(device.name, ", position ", int(kind), ", D ", s.D, ", changed ", changed);
+    INFO(on(device), ", position ", int(kind), ", D ", s.D, ", changed ", changed);
     const AttentionProblem p(s.B, s.T, s.H, s.D, kind, dtype);
     AttentionProblem q(s.B, s.T, s.H, s.D, kind, dtype);
     const int64_t T = s.T;
@@ -81,7 +81,7 @@ bool all_finite(const Owned& o) {
 /// Scores of ±1e4: no NaN, and one key takes all. Probabilities that are far from 0 and 1 would ask for absolute errors of 1e-5 in a
 /// score of 1e4, which f32 does not hold; so the results are compared where the greatest score stands apart.
 void check_large_scores(const Device& device, AttentionPosition kind, Dtype dtype, int64_t D) {
-    CAPTURE(device.name); CAPTURE(int(kind)); CAPTURE(D);
+    INFO(on(device)); CAPTURE(int(kind)); CAPTURE(D);
     const AttentionProblem p(1, 70, 2, D, kind, dtype, Dtype::f32, 100);
     const AttentionResult got(device, p);
     for (const Owned* o : {&got.out, &got.lse, &got.dqkv, &got.du, &got.dv}) CHECK(all_finite(*o));
@@ -94,7 +94,7 @@ void check_large_scores(const Device& device, AttentionPosition kind, Dtype dtyp
 }
 
 void check_accumulation(const Device& device, Dtype dtype) {
-    CAPTURE(device.name); CAPTURE(int(dtype));
+    INFO(on(device)); CAPTURE(int(dtype));
     const AttentionProblem p(2, 20, 3, 32, AttentionPosition::relative, dtype);
     const AttentionResult fresh(device, p), added(device, p, true, 5);
     for (int64_t i = 0; i < 3 * 32; i++) {
@@ -110,7 +110,7 @@ bool same_result(const AttentionResult& a, const AttentionResult& b) {
 }
 
 void check_contract(const Device& device) {
-    CAPTURE(device.name);
+    INFO(on(device));
     const AttentionProblem p(1, 8, 2, 4, AttentionPosition::relative);
     Owned out(Dtype::f32, {8, 8}), lse(Dtype::f32, {1, 2, 8});
     const AttentionForward good{out, lse, p.qkv, p.position()};
@@ -334,7 +334,7 @@ TEST_CASE("attention cuda: the same bits for any schedule") {
             for (AttentionPosition kind : kinds)
                 for (int64_t D : {20, 64}) {
                     if (!is_cuda(device)) continue;
-                    INFO(device.name, ", position ", int(kind), ", D ", D, ", ", name_of(dtype));
+                    INFO(on(device), ", position ", int(kind), ", D ", D, ", ", name_of(dtype));
                     const AttentionProblem p(2, D == 64 ? 90 : 40, 2, D, kind, dtype);
                     const AttentionResult one(device, p);
                     for (int seed : schedules(device)) {

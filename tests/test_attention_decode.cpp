@@ -27,7 +27,7 @@ struct Decoder {
             if (host_writes)
                 cache->fill([](int64_t) { return NAN; });
             else
-                cache->forget();
+                cache->forget(device);
     }
 
     /// Tokens past[b] … past[b] + Q − 1 of sequence b, put together from the rows of p.qkv.
@@ -43,7 +43,7 @@ struct Decoder {
     }
     Owned step(int64_t Q) {
         const Owned qkv = next(Q);
-        Owned out = unwritten(p.qkv.t.dtype, {p.B * Q, p.H * p.D});
+        Owned out = unwritten(device, p.qkv.t.dtype, {p.B * Q, p.H * p.D});
         const AttentionDecode d{out, keys, values, qkv, past, p.position()};
         TestContext ctx(device, device.attention.decode_workspace_bytes(d));
         device.attention.decode(ctx, d);
@@ -63,7 +63,7 @@ struct Decoder {
 };
 
 void check_pieces(const Device& device, const AttentionProblem& p, const std::vector<int64_t>& pieces, double tolerance) {
-    INFO(device.name, ", position ", int(p.kind), ", D ", p.D);
+    INFO(on(device), ", position ", int(p.kind), ", D ", p.D);
     const std::vector<double> want = DenseAttention(p).forward().out;
     Decoder decoder(device, p, p.T);
     for (int64_t Q : pieces) {
@@ -75,7 +75,7 @@ void check_pieces(const Device& device, const AttentionProblem& p, const std::ve
 
 /// Sequences of different lengths: each gets its own prompt in a batch of one, then all go on together.
 void check_unequal_pasts(const Device& device, AttentionPosition kind, int64_t Q) {
-    INFO(device.name, ", position ", int(kind), ", Q ", Q);
+    INFO(on(device), ", position ", int(kind), ", Q ", Q);
     const int64_t pasts[3] = {0, 21, 34};
     const AttentionProblem p(3, 60, 2, 20, kind);
     const std::vector<double> want = DenseAttention(p).forward().out;
@@ -96,7 +96,7 @@ void check_unequal_pasts(const Device& device, AttentionPosition kind, int64_t Q
 }
 
 void check_refusals(const Device& device) {
-    CAPTURE(device.name);
+    INFO(on(device));
     const AttentionProblem p(2, 10, 1, 8, AttentionPosition::relative);
     Decoder decoder(device, p, 6);
     const auto past_the_end = [&] {
@@ -171,7 +171,7 @@ TEST_CASE("decode cuda: the same bits for any schedule") {
         for (AttentionPosition kind : kinds)
             for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
                 if (!is_cuda(device)) continue;
-                INFO(device.name, ", position ", int(kind), ", ", name_of(dtype));
+                INFO(on(device), ", position ", int(kind), ", ", name_of(dtype));
                 const AttentionProblem p(2, 80, 2, 32, kind, dtype);
                 std::vector<double> first;
                 for (int seed : schedules(device)) {

@@ -36,14 +36,14 @@ Owned make_targets(int64_t R, int64_t V, bool some_negative) {
 }
 
 void check_against_f64(const Device& device, int64_t R, int64_t V, double spread, Dtype dtype) {
-    CAPTURE(device.name); CAPTURE(R); CAPTURE(V); CAPTURE(spread); CAPTURE(int(dtype));
+    INFO(on(device)); CAPTURE(R); CAPTURE(V); CAPTURE(spread); CAPTURE(int(dtype));
     constexpr float scale = 0.125f;
     Owned logits = random_tensor(Dtype::f32, {R, V}, 1, spread, 3);
     const Owned targets = make_targets(R, V, true);
     // A target of probability near 1 has a loss and a gradient near 0, which are differences of numbers near 1.
     for (int64_t r = 0; r < R; r++)
         if (targets.at(r) >= 0) logits.set(r * V + int64_t(targets.at(r)), -spread);
-    Owned loss = unwritten(Dtype::f32, {R}), loss_alone = unwritten(Dtype::f32, {R}), dlogits = unwritten(dtype, {R, V});
+    Owned loss = unwritten(device, Dtype::f32, {R}), loss_alone = unwritten(device, Dtype::f32, {R}), dlogits = unwritten(device, dtype, {R, V});
     TestContext ctx(device);
     device.cross_entropy.run(ctx, {.loss = loss, .dlogits = dlogits, .logits = logits, .targets = targets, .scale = scale});
     device.cross_entropy.run(ctx, {.loss = loss_alone, .logits = logits, .targets = targets});
@@ -69,7 +69,7 @@ struct Rows {
 };
 Rows run(const Device& device, const std::vector<std::vector<double>>& rows, const std::vector<int>& classes, float scale) {
     const int64_t R = int64_t(rows.size()), V = int64_t(rows[0].size());
-    Owned logits(Dtype::f32, {R, V}), targets(Dtype::i32, {R}), loss = unwritten(Dtype::f32, {R}), dlogits = unwritten(Dtype::f32, {R, V});
+    Owned logits(Dtype::f32, {R, V}), targets(Dtype::i32, {R}), loss = unwritten(device, Dtype::f32, {R}), dlogits = unwritten(device, Dtype::f32, {R, V});
     targets.fill([&](int64_t r) { return classes[size_t(r)]; });
     logits.fill([&](int64_t i) { return rows[size_t(i / V)][size_t(i % V)]; });
     TestContext ctx(device);
@@ -79,7 +79,7 @@ Rows run(const Device& device, const std::vector<std::vector<double>>& rows, con
 
 /// One trained token of class 0 in the first micro-batch, three of class 1 in the second, logits (b, 0) with b = 0.
 void check_unequal_micro_batches(const Device& device) {
-    CAPTURE(device.name);
+    INFO(on(device));
     double gradient_of_b = 0;
     for (const std::vector<int>& micro_batch : {std::vector<int>{0, -1, -1}, std::vector<int>{1, 1, 1}, std::vector<int>{-1, -1, -1}}) {
         const Rows r = run(device, {{0, 0}, {0, 0}, {0, 0}}, micro_batch, 1.0f / 4);
@@ -92,7 +92,7 @@ void check_unequal_micro_batches(const Device& device) {
 }
 
 void check_far_logits(const Device& device) {
-    CAPTURE(device.name);
+    INFO(on(device));
     // The maximum is taken out: an offset of all logits changes nothing.
     for (double offset : {0.0, 1e4, -1e4, 3e38, -3e38}) {
         const Rows r = run(device, {std::vector<double>(33, offset)}, {32}, 1);
@@ -163,7 +163,7 @@ TEST_SUITE("cross_entropy") {
                 check_repeatable(device, [&] {
                     const int64_t R = in_harness(device) ? 5 : 13, V = in_harness(device) ? 2003 : 10007;
                     const Owned logits = random_tensor(Dtype::f32, {R, V}, 1), targets = make_targets(R, V, true);
-                    Owned loss = unwritten(Dtype::f32, {R}), dlogits = unwritten(dtype, {R, V});
+                    Owned loss = unwritten(device, Dtype::f32, {R}), dlogits = unwritten(device, dtype, {R, V});
                     TestContext ctx(device);
                     device.cross_entropy.run(ctx, {.loss = loss, .dlogits = dlogits, .logits = logits, .targets = targets});
                     return list(loss, dlogits);

@@ -9,9 +9,9 @@ constexpr Dtype both[] = {Dtype::f32, Dtype::bf16};
 constexpr int64_t counts[] = {1, 2, 15, 16, 17, 31, 33, 1000, 4097, 70001};
 
 void check_add(const Device& device, int64_t n, Dtype o, Dtype p, Dtype q) {
-    CAPTURE(device.name); CAPTURE(n); CAPTURE(int(o)); CAPTURE(int(p)); CAPTURE(int(q));
+    INFO(on(device)); CAPTURE(n); CAPTURE(int(o)); CAPTURE(int(p)); CAPTURE(int(q));
     TestContext ctx(device);
-    Owned out = unwritten(o, {n}), a = random_tensor(p, {n}, 1), b = random_tensor(q, {n}, 2);
+    Owned out = unwritten(device, o, {n}), a = random_tensor(p, {n}, 1), b = random_tensor(q, {n}, 2);
     device.elementwise.add(ctx, out, a, b);
     const std::vector<double> got = out.values(), x = a.values(), y = b.values();
     int64_t wrong = 0;
@@ -27,9 +27,9 @@ void check_add(const Device& device, int64_t n, Dtype o, Dtype p, Dtype q) {
 }
 
 void check_cast(const Device& device, int64_t n, Dtype to, Dtype from) {
-    CAPTURE(device.name); CAPTURE(n); CAPTURE(int(to)); CAPTURE(int(from));
+    INFO(on(device)); CAPTURE(n); CAPTURE(int(to)); CAPTURE(int(from));
     TestContext ctx(device);
-    Owned out = unwritten(to, {n, 1}), in = random_tensor(from, {n}, 1);
+    Owned out = unwritten(device, to, {n, 1}), in = random_tensor(from, {n}, 1);
     in.set(n / 2, NAN);
     in.set(n / 3, 1e-41);  // a denormal number of both dtypes
     if (n > 2) in.set(n - 1, INFINITY);
@@ -45,7 +45,7 @@ void check_cast(const Device& device, int64_t n, Dtype to, Dtype from) {
 
 void check_fill(const Device& device, int64_t n, Dtype dtype) {
     TestContext ctx(device);
-    CAPTURE(device.name); CAPTURE(n);
+    INFO(on(device)); CAPTURE(n);
     Owned out(dtype, {n + 1});
     device.elementwise.fill(ctx, Tensor(out.t.data, dtype, {n}), 0.3f);
     const std::vector<double> got = out.values();
@@ -56,7 +56,7 @@ void check_fill(const Device& device, int64_t n, Dtype dtype) {
 }
 
 void check_column_sum(const Device& device, int64_t N, int64_t C, Dtype dtype) {
-    CAPTURE(device.name); CAPTURE(N); CAPTURE(C); CAPTURE(int(dtype));
+    INFO(on(device)); CAPTURE(N); CAPTURE(C); CAPTURE(int(dtype));
     const Owned x = random_tensor(dtype, {N, C}, 1, 1, 0.1);
     Owned sums = random_tensor(Dtype::f32, {C}, 2);
     std::vector<double> want = sums.values();
@@ -67,9 +67,9 @@ void check_column_sum(const Device& device, int64_t N, int64_t C, Dtype dtype) {
 }
 
 void check_sum_of_squares(const Device& device, int64_t n) {
-    CAPTURE(device.name); CAPTURE(n);
+    INFO(on(device)); CAPTURE(n);
     const Owned x = random_tensor(Dtype::f32, {n}, 1);
-    Owned result = unwritten(Dtype::f32, {1});
+    Owned result = unwritten(device, Dtype::f32, {1});
     double want = 0;
     for (double v : x.values()) want += v * v;
     TestContext ctx(device, device.elementwise.sum_of_squares_workspace_bytes(x));
@@ -116,7 +116,7 @@ TEST_SUITE("elementwise") {
     }
     TEST_CASE("sum of squares beyond f32's range of exact sums") {
         for (const Device& device : test_devices(&Device::elementwise, &ElementwiseOps::sum_of_squares)) {
-            Owned x(Dtype::f32, {1 << 20}), result = unwritten(Dtype::f32, {1});
+            Owned x(Dtype::f32, {1 << 20}), result = unwritten(device, Dtype::f32, {1});
             x.fill([](int64_t i) { return i == 0 ? 8192 : 1; });  // the first one's square is 2^26: in f32 the ones beside it would be lost
             TestContext ctx(device, device.elementwise.sum_of_squares_workspace_bytes(x));
             device.elementwise.sum_of_squares(ctx, result, x);
@@ -126,13 +126,13 @@ TEST_SUITE("elementwise") {
     TEST_CASE("the factor of clipping: no limit, below it, above it, a norm that is not finite") {
         for (const Device& device : test_devices(&Device::elementwise, &ElementwiseOps::clip_factor)) {
             const auto factor = [&](double squares_, float limit) {
-                Owned squares(Dtype::f32, {1}), result = unwritten(Dtype::f32, {1});
+                Owned squares(Dtype::f32, {1}), result = unwritten(device, Dtype::f32, {1});
                 squares.set(0, squares_);
                 TestContext ctx(device);
                 device.elementwise.clip_factor(ctx, result, squares, limit);
                 return result.at(0);
             };
-            CAPTURE(device.name);
+            INFO(on(device));
             for (double squares : {0.0, 0.25, 9.0, 1e30}) CHECK(factor(squares, 0) == 1);
             for (double squares : {0.0, 1e-40, 0.25, 0.999}) CHECK(factor(squares, 1) == 1);
             CHECK(factor(9, 1) == doctest::Approx(1 / 3.000001).epsilon(1e-6));
@@ -144,14 +144,14 @@ TEST_SUITE("elementwise") {
     }
     TEST_CASE("nothing to do, and counts that differ") {
         for (const Device& device : devices()) {
-            CAPTURE(device.name);
+            INFO(on(device));
             Owned none(Dtype::f32, {0}), no_rows(Dtype::f32, {0, 3}), sums = random_tensor(Dtype::f32, {3}, 1), result(Dtype::f32, {1});
             TestContext ctx(device, std::max(device.elementwise.column_sum_workspace_bytes(no_rows), device.elementwise.sum_of_squares_workspace_bytes(none)));
             const std::vector<double> before = sums.values();
             device.elementwise.add(ctx, none, none, none);
             device.elementwise.column_sum(ctx, sums, no_rows);
             CHECK(sums.values() == before);
-            result.forget();
+            result.forget(device);
             device.elementwise.sum_of_squares(ctx, result, none);
             CHECK(result.at(0) == 0);
             CHECK_THROWS_AS(device.elementwise.cast(ctx, none, sums), Error);
@@ -163,7 +163,7 @@ TEST_SUITE("elementwise") {
             check_repeatable(device, [&] {
                 const int64_t N = in_harness(device) ? 201 : 1001, C = in_harness(device) ? 133 : 333;
                 const Owned x = random_tensor(Dtype::f32, {N, C}, 1), y = random_tensor(Dtype::bf16, {N, C}, 2);
-                Owned sum = unwritten(Dtype::bf16, {N, C}), columns(Dtype::f32, {C}), narrow_columns(Dtype::f32, {C}), squares = unwritten(Dtype::f32, {1});
+                Owned sum = unwritten(device, Dtype::bf16, {N, C}), columns(Dtype::f32, {C}), narrow_columns(Dtype::f32, {C}), squares = unwritten(device, Dtype::f32, {1});
                 const ElementwiseOps& ops = device.elementwise;
                 TestContext ctx(device, std::max({ops.column_sum_workspace_bytes(x), ops.column_sum_workspace_bytes(y), ops.sum_of_squares_workspace_bytes(x)}));
                 ops.add(ctx, sum, x, y);

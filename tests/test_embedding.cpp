@@ -16,10 +16,10 @@ struct EmbeddingShape {
 };
 
 void check_forward(const Device& device, EmbeddingShape s, Dtypes dtypes, bool with_positions, bool with_past) {
-    CAPTURE(device.name); CAPTURE(s.B); CAPTURE(s.T); CAPTURE(s.C); CAPTURE(int(dtypes.activation)); CAPTURE(int(dtypes.weight)); CAPTURE(with_past);
+    INFO(on(device)); CAPTURE(s.B); CAPTURE(s.T); CAPTURE(s.C); CAPTURE(int(dtypes.activation)); CAPTURE(int(dtypes.weight)); CAPTURE(with_past);
     const int64_t N = s.B * s.T;
     const Owned ids = ids_below(s.V, N), table = random_tensor(dtypes.weight, {s.V, s.C}, 1), positions = random_tensor(dtypes.weight, {s.P, s.C}, 2);
-    Owned out = unwritten(dtypes.activation, {N, s.C}), past(Dtype::i32, {s.B});
+    Owned out = unwritten(device, dtypes.activation, {N, s.C}), past(Dtype::i32, {s.B});
     for (int64_t b = 0; b < s.B; b++) past.set(b, double((b * 3 + 1) % (s.P - s.T + 1)));
     TestContext ctx(device);
     device.embedding.forward(ctx, {.out = out, .ids = ids, .table = table, .positions = with_positions ? positions.t : Tensor{}, .sequence = s.T,
@@ -40,7 +40,7 @@ void run_backward(const Device& device, const EmbeddingBackward& call) {
 }
 
 void check_backward(const Device& device, EmbeddingShape s, Dtype dtype) {
-    CAPTURE(device.name); CAPTURE(s.B); CAPTURE(s.T); CAPTURE(s.C); CAPTURE(int(dtype));
+    INFO(on(device)); CAPTURE(s.B); CAPTURE(s.T); CAPTURE(s.C); CAPTURE(int(dtype));
     const int64_t N = s.B * s.T;
     const Owned ids = ids_below(s.V, N), dout = random_tensor(dtype, {N, s.C}, 1);
     Owned dtable = random_tensor(Dtype::f32, {s.V, s.C}, 2), dpositions = random_tensor(Dtype::f32, {s.P, s.C}, 3);
@@ -116,7 +116,7 @@ TEST_SUITE("embedding") {
         for (const Device& device : devices())
             for (int32_t bad : {-1, 7, 1 << 30})
                 for (const std::string& m : stops_kernels(device) ? std::vector<std::string>{} : refusals(device, bad)) {
-                    CAPTURE(device.name);
+                    INFO(on(device));
                     CHECK(!m.empty());
                     if (is_cuda(device)) continue;
                     CHECK(m.find(text("id ", bad)) != std::string::npos);
@@ -144,7 +144,7 @@ TEST_SUITE("embedding") {
                     const int64_t T = in_harness(device) ? 50 : 300, N = 2 * T, C = 177;
                     const Owned ids = ids_below(50, N), table = random_tensor(dtype, {50, C}, 1), positions = random_tensor(dtype, {T, C}, 2);
                     const Owned dout = random_tensor(dtype, {N, C}, 3);
-                    Owned out = unwritten(dtype, {N, C}), dtable(Dtype::f32, {50, C}), dpositions(Dtype::f32, {T, C});
+                    Owned out = unwritten(device, dtype, {N, C}), dtable(Dtype::f32, {50, C}), dpositions(Dtype::f32, {T, C});
                     TestContext ctx(device);
                     device.embedding.forward(ctx, {.out = out, .ids = ids, .table = table, .positions = positions, .sequence = T});
                     run_backward(device, {.dtable = dtable, .dpositions = dpositions, .dout = dout, .ids = ids, .sequence = T});

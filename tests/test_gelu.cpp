@@ -17,10 +17,10 @@ Real plain_slope(Real x) {
 }
 
 void check_against_f64(const Device& device, Dtype dtype, int64_t N, int64_t F) {
-    CAPTURE(device.name); CAPTURE(N); CAPTURE(F); CAPTURE(int(dtype));
+    INFO(on(device)); CAPTURE(N); CAPTURE(F); CAPTURE(int(dtype));
     TestContext ctx(device);
     const Owned x = random_tensor(dtype, {N, F}, 1, 2), dy = random_tensor(dtype, {N, F}, 2);
-    Owned y = unwritten(dtype, {N, F}), dx = unwritten(dtype, {N, F}), in_place = copy_of(dy);
+    Owned y = unwritten(device, dtype, {N, F}), dx = unwritten(device, dtype, {N, F}), in_place = copy_of(dy);
     device.gelu.forward(ctx, {.y = y, .x = x});
     device.gelu.backward(ctx, {.dx = dx, .dy = dy, .x = x});
     device.gelu.backward(ctx, {.dx = in_place, .dy = in_place, .x = x});
@@ -41,7 +41,7 @@ void check_against_f64(const Device& device, Dtype dtype, int64_t N, int64_t F) 
 
 /// y and slope of single numbers.
 void check_extremes(const Device& device) {
-    CAPTURE(device.name);
+    INFO(on(device));
     TestContext ctx(device);
     const std::vector<double> points = {0, 1e-30, -1e-30, 1, -1, 5, -5, -10, 12, 20, -20, 21, -21, 1e5, -1e5, 1e20, -1e20, 3e38, -3e38};
     const int64_t n = int64_t(points.size());
@@ -91,7 +91,7 @@ TEST_SUITE("gelu") {
                 check_repeatable(device, [&] {
                     TestContext ctx(device);
                     const Owned x = random_tensor(dtype, {3, F}, 1), dy = random_tensor(dtype, {3, F}, 2);
-                    Owned y = unwritten(dtype, {3, F}), dx = unwritten(dtype, {3, F});
+                    Owned y = unwritten(device, dtype, {3, F}), dx = unwritten(device, dtype, {3, F});
                     device.gelu.forward(ctx, {.y = y, .x = x});
                     device.gelu.backward(ctx, {.dx = dx, .dy = dy, .x = x});
                     return list(y, dx);

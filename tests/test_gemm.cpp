@@ -48,11 +48,11 @@ void check_product(const Device& device, Sizes s, bool ta, bool tb, bool accumul
     Owned a = random_tensor(in, {ta ? s.k : s.m, ta ? s.m : s.k}, 1), b = random_tensor(in, {tb ? s.n : s.k, tb ? s.k : s.n}, 2);
     Owned c = random_tensor(out, {s.m, s.n}, 3), bias = random_tensor(in, {s.n}, 4);
     const std::vector<double> before = accumulate ? c.values() : std::vector<double>{};
-    if (!accumulate) c.forget();
+    if (!accumulate) c.forget(device);
     const Gemm g{.c = c, .a = a, .b = b, .bias = with_bias ? bias.t : Tensor{}, .transpose_a = ta, .transpose_b = tb, .accumulate = accumulate};
     run(device, g);
     const double error = normalised_error(c.values(), reference(g, a, b, with_bias ? bias.values() : std::vector<double>{}, before));
-    INFO(device.name, ", m ", s.m, " n ", s.n, " k ", s.k, " ta ", ta, " tb ", tb, " accumulate ", accumulate, " bias ", with_bias, " ", name_of(in), " ", name_of(out));
+    INFO(on(device), ", m ", s.m, " n ", s.n, " k ", s.k, " ta ", ta, " tb ", tb, " accumulate ", accumulate, " bias ", with_bias, " ", name_of(in), " ", name_of(out));
     // bf16 output: one rounding, at most 2^-8 of each value. Inputs are the same rounded numbers on both sides.
     CHECK(error <= (out == Dtype::f32 ? 1e-5 : 0x1p-8));
 }
@@ -92,13 +92,13 @@ TEST_SUITE("gemm") {
         for (const Device& device : devices())
             for (Dtype in : {Dtype::f32, Dtype::bf16})
                 for (Sizes s : {Sizes{100, 200, 300}, {7, 5, 33}}) {
-                    CAPTURE(device.name);
+                    INFO(on(device));
                     Owned a = random_tensor(in, {s.m, s.k}, 1), b = random_tensor(in, {s.n, s.k}, 2);
-                    Owned c = unwritten(Dtype::f32, {s.m, s.n});
+                    Owned c = unwritten(device, Dtype::f32, {s.m, s.n});
                     run(device, {.c = c, .a = a, .b = b, .transpose_b = true});
                     for (int seed : schedules(device)) {
                         const Schedule schedule(device, seed);
-                        Owned d = unwritten(Dtype::f32, {s.m, s.n});
+                        Owned d = unwritten(device, Dtype::f32, {s.m, s.n});
                         const Gemm g{.c = d, .a = a, .b = b, .transpose_b = true};
                         TestContext ctx(device);
                         ctx.reserve(device.gemm.workspace_bytes(ctx, g));

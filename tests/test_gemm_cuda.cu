@@ -17,9 +17,10 @@ struct Layer {
     static constexpr int64_t n = 24, in = 40, out = 32;
     Owned x = random_tensor(Dtype::bf16, {n, in}, 1), w = random_tensor(Dtype::bf16, {out, in}, 2, 0.1), bias = random_tensor(Dtype::bf16, {out}, 3);
     Owned dy = random_tensor(Dtype::bf16, {n, out}, 4), slope_at = random_tensor(Dtype::bf16, {n, in}, 5);
-    Owned y = unwritten(Dtype::bf16, {n, out}), before = unwritten(Dtype::bf16, {n, out}), dx = unwritten(Dtype::bf16, {n, in});
-    Owned dw{Dtype::f32, {out, in}}, db{Dtype::f32, {out}};
+    Owned y, before, dx, dw{Dtype::f32, {out, in}}, db{Dtype::f32, {out}};
 
+    explicit Layer(const Device& device)
+        : y(unwritten(device, Dtype::bf16, {n, out})), before(unwritten(device, Dtype::bf16, {n, out})), dx(unwritten(device, Dtype::bf16, {n, in})) {}
     std::vector<Gemm> products() const {
         return {{.c = y, .a = x, .b = w, .bias = bias, .transpose_b = true, .pre_activation = before},
                 {.c = dx, .a = dy, .b = w, .gelu_input = slope_at},
@@ -35,7 +36,7 @@ struct Layer {
 std::vector<double> errors_against_cpu(const Layer& layer) {
     const Device& cpu = find_device("cpu");
     TestContext ctx(cpu);
-    const Layer same;
+    const Layer same(cpu);
     for (const Gemm& g : same.products()) ctx.reserve(std::max(ctx.ctx.workspace.size, cpu.gemm.workspace_bytes(ctx, g)));
     same.run(ctx);
     std::vector<double> errors;
@@ -72,7 +73,7 @@ TEST_SUITE("gemm") {
     TEST_CASE("plans of a layer are made once, from its shapes, and give the same bits from any context") {
         if (!usable_cuda()) return;
         CudaContext c;
-        Layer layer, again;
+        Layer layer(*usable_cuda()), again(*usable_cuda());
         for (Gemm g : layer.products()) {
             for (Tensor* t : {&g.c, &g.a, &g.b, &g.bias, &g.pre_activation, &g.gelu_input, &g.bias_gradient}) t->data = nullptr;
             CHECK(c.ctx.device.gemm.workspace_bytes(c.ctx, g) <= c.ctx.workspace.size);
@@ -95,7 +96,7 @@ TEST_SUITE("gemm") {
         const auto multiply = [&](Tensor a) { c.ctx.device.gemm.run(c.ctx, {.c = y, .a = a, .b = w, .transpose_b = true}); };
         multiply(x);
         const std::vector<double> wanted = y.values();
-        y.forget();
+        y.forget(*usable_cuda());
         multiply(Tensor(shifted.t.as<bf16>() + 1, Dtype::bf16, {9, 24}));
         CHECK(normalised_error(y.values(), wanted) <= 1e-5);
         const GemmPlanCounts plans = cuda_gemm_plans(c.ctx);
@@ -104,8 +105,8 @@ TEST_SUITE("gemm") {
     TEST_CASE("f32 factors with a bf16 result, no rows, and no columns to sum over") {
         if (!usable_cuda()) return;
         CudaContext c;
-        Owned x = random_tensor(Dtype::f32, {19, 21}, 1), w = random_tensor(Dtype::f32, {35, 21}, 2), y = unwritten(Dtype::bf16, {19, 35});
-        Owned exact = unwritten(Dtype::f32, {19, 35}), db = random_tensor(Dtype::f32, {35}, 3);
+        Owned x = random_tensor(Dtype::f32, {19, 21}, 1), w = random_tensor(Dtype::f32, {35, 21}, 2), y = unwritten(*usable_cuda(), Dtype::bf16, {19, 35});
+        Owned exact = unwritten(*usable_cuda(), Dtype::f32, {19, 35}), db = random_tensor(Dtype::f32, {35}, 3);
         c.ctx.device.gemm.run(c.ctx, {.c = y, .a = x, .b = w, .transpose_b = true});
         CHECK(cuda_gemm_plans(c.ctx) == GemmPlanCounts{.plain = 1});
         c.ctx.device.gemm.run(c.ctx, {.c = exact, .a = x, .b = w, .transpose_b = true});
@@ -124,7 +125,7 @@ TEST_SUITE("gemm") {
         simt::options().capability = 80;
         {
             CudaContext c;
-            Layer layer;
+            Layer layer(*usable_cuda());
             layer.run(c.ctx);
             check_layer(layer);
             CHECK(cuda_gemm_plans(c.ctx) == GemmPlanCounts{.fused = 1, .unfused = 2});  // the bias gradient alone
@@ -147,7 +148,7 @@ TEST_SUITE("gemm") {
             CAPTURE(&each - cases);
             simt::cublaslt_options() = each.options;
             CudaContext c;
-            Layer layer;
+            Layer layer(*usable_cuda());
             layer.run(c.ctx);
             CHECK(cuda_gemm_plans(c.ctx) == each.plans);
             check_layer(layer);

@@ -44,7 +44,7 @@ double tolerance(const Device& device, Dtype dtype) { return dtype == Dtype::f32
 
 void check_gelu(const Device& device, Sizes s, Dtype dtype, Dtype bias_dtype, bool with_bias) {
     Owned x = random_tensor(dtype, {s.m, s.k}, 1), w = random_tensor(dtype, {s.n, s.k}, 2, 1 / std::sqrt(double(s.k))), b = random_tensor(bias_dtype, {s.n}, 3);
-    Owned y = unwritten(dtype, {s.m, s.n}), before = unwritten(dtype, {s.m, s.n});
+    Owned y = unwritten(device, dtype, {s.m, s.n}), before = unwritten(device, dtype, {s.m, s.n});
     run(device, {.c = y, .a = x, .b = w, .bias = with_bias ? b.t : Tensor{}, .transpose_b = true, .pre_activation = before});
     std::vector<double> sum = product(x, {s.k, 1}, w, {1, s.k}, s), wanted;
     for (int64_t i = 0; i < s.m * s.n; i++) {
@@ -58,7 +58,7 @@ void check_gelu(const Device& device, Sizes s, Dtype dtype, Dtype bias_dtype, bo
 
 void check_gelu_backward(const Device& device, Sizes s, Dtype dtype) {
     Owned dy = random_tensor(dtype, {s.m, s.k}, 1), w = random_tensor(dtype, {s.k, s.n}, 2), x = random_tensor(dtype, {s.m, s.n}, 3);
-    Owned dx = unwritten(dtype, {s.m, s.n});
+    Owned dx = unwritten(device, dtype, {s.m, s.n});
     run(device, {.c = dx, .a = dy, .b = w, .gelu_input = x});
     std::vector<double> wanted = product(dy, {s.k, 1}, w, {s.n, 1}, s);
     const std::vector<double> at = x.values();
@@ -74,7 +74,7 @@ void check_bias_gradient(const Device& device, Sizes s, Dtype in, Dtype out, boo
     const std::vector<double> before = dw.values(), gradient = dy.values();
     for (size_t i = 0; i < wanted.size(); i++) wanted[i] += accumulate ? before[i] : 0;
     for (size_t i = 0; i < gradient.size(); i++) sums[i % size_t(s.m)] += gradient[i];
-    if (!accumulate) dw.forget();
+    if (!accumulate) dw.forget(device);
     run(device, {.c = dw, .a = dy, .b = x, .transpose_a = true, .accumulate = accumulate, .bias_gradient = db});
     INFO(text(device.name, ", m ", s.m, " n ", s.n, " k ", s.k, " ", name_of(in), " ", name_of(out), " accumulate ", accumulate));
     CHECK(normalised_error(dw.values(), wanted) <= (out == Dtype::f32 ? 1e-5 : 0x1p-8));

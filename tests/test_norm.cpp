@@ -77,15 +77,15 @@ struct Run {
 Run run_forward(const Device& device, NormShape n, Tensor x, Tensor delta, Tensor weight, Tensor bias) {
     TestContext ctx(device);
     const bool layernorm = n.kind == NormKind::layernorm;
-    Run r{unwritten(x.dtype, {n.N, n.C}), delta.present() ? unwritten(x.dtype, {n.N, n.C}) : Owned(x.dtype, {n.N, n.C}),
-          layernorm ? unwritten(Dtype::f32, {n.N}) : Owned(Dtype::f32, {n.N}), unwritten(Dtype::f32, {n.N})};
+    Run r{unwritten(device, x.dtype, {n.N, n.C}), delta.present() ? unwritten(device, x.dtype, {n.N, n.C}) : Owned(x.dtype, {n.N, n.C}),
+          layernorm ? unwritten(device, Dtype::f32, {n.N}) : Owned(Dtype::f32, {n.N}), unwritten(device, Dtype::f32, {n.N})};
     device.norm.forward(ctx, {.kind = n.kind, .eps = float(n.eps), .y = r.y, .sum = delta.present() ? r.sum.t : Tensor{},
                       .mean = layernorm ? r.mean.t : Tensor{}, .rstd = r.rstd, .x = x, .delta = delta, .weight = weight, .bias = bias});
     return r;
 }
 
 void check_forward(const Device& device, NormShape n, Dtypes dtypes, bool with_delta, bool with_bias) {
-    CAPTURE(device.name); CAPTURE(int(n.kind)); CAPTURE(n.N); CAPTURE(n.C); CAPTURE(name_of(dtypes.activation)); CAPTURE(name_of(dtypes.weight));
+    INFO(on(device)); CAPTURE(int(n.kind)); CAPTURE(n.N); CAPTURE(n.C); CAPTURE(name_of(dtypes.activation)); CAPTURE(name_of(dtypes.weight));
     CAPTURE(with_delta); CAPTURE(with_bias);
     const Owned x = random_tensor(dtypes.activation, {n.N, n.C}, 1, 2, 0.5), delta = random_tensor(dtypes.activation, {n.N, n.C}, 2);
     const Owned weight = random_tensor(dtypes.weight, {n.C}, 3, 1, 1), bias = random_tensor(dtypes.weight, {n.C}, 4);
@@ -104,14 +104,14 @@ void check_forward(const Device& device, NormShape n, Dtypes dtypes, bool with_d
 }
 
 void check_backward(const Device& device, NormShape n, Dtypes dtypes, bool accumulate, bool with_bias) {
-    CAPTURE(device.name); CAPTURE(int(n.kind)); CAPTURE(n.N); CAPTURE(n.C); CAPTURE(name_of(dtypes.activation)); CAPTURE(name_of(dtypes.weight));
+    INFO(on(device)); CAPTURE(int(n.kind)); CAPTURE(n.N); CAPTURE(n.C); CAPTURE(name_of(dtypes.activation)); CAPTURE(name_of(dtypes.weight));
     CAPTURE(accumulate); CAPTURE(with_bias);
     const bool layernorm = n.kind == NormKind::layernorm;
     const Owned x = random_tensor(dtypes.activation, {n.N, n.C}, 1, 2, 0.5), dy = random_tensor(dtypes.activation, {n.N, n.C}, 2);
     const Owned weight = random_tensor(dtypes.weight, {n.C}, 3, 1, 1);
     Owned dx = random_tensor(dtypes.activation, {n.N, n.C}, 4), dweight(Dtype::f32, {n.C}), dbias(Dtype::f32, {n.C});
     const std::vector<double> before = accumulate ? dx.values() : std::vector<double>(size_t(n.N * n.C));
-    if (!accumulate) dx.forget();
+    if (!accumulate) dx.forget(device);
     dweight.fill([](int64_t) { return 1; });
     dbias.fill([](int64_t) { return -1; });
 
@@ -212,7 +212,7 @@ void check_degenerate_gradients(const Device& device) {
 std::vector<Owned> forward_and_backward(const Device& device, NormShape n, Dtype dtype) {
     const Owned x = random_tensor(dtype, {n.N, n.C}, 1), delta = random_tensor(dtype, {n.N, n.C}, 2), dy = random_tensor(dtype, {n.N, n.C}, 3);
     const Owned weight = random_tensor(dtype, {n.C}, 4), bias = random_tensor(dtype, {n.C}, 5);
-    Owned dx = unwritten(dtype, {n.N, n.C}), dweight(Dtype::f32, {n.C}), dbias(Dtype::f32, {n.C});
+    Owned dx = unwritten(device, dtype, {n.N, n.C}), dweight(Dtype::f32, {n.C}), dbias(Dtype::f32, {n.C});
     Run f = run_forward(device, n, x, delta, weight, bias);
     const NormBackward call{.kind = n.kind, .dx = dx, .dweight = dweight, .dbias = dbias, .dy = dy, .x = f.sum, .weight = weight,
                             .mean = n.kind == NormKind::layernorm ? f.mean.t : Tensor{}, .rstd = f.rstd};
