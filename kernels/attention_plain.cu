@@ -13,7 +13,7 @@ struct RowState {
 
 /// s becomes exp(s − maximum), 0 where column > row + base; the sums so far are scaled to the new maximum.
 template <int blocks>
-__device__ __forceinline__ void online_softmax(Fragment& s, int64_t base, RowState (&state)[per], float (&sum)[blocks][per][per]) {
+__device__ __forceinline__ void online_softmax(Fragment& s, int base, RowState (&state)[per], float (&sum)[blocks][per][per]) {
 #pragma unroll
     for (int m = 0; m < per; m++) {
         float greatest = state[m].maximum;
@@ -43,18 +43,17 @@ template <class T, bool relative, int blocks>
 __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<blocks>) plain_forward(Problem<T> p, ForwardResult<T> to) {
     Shared& shared = *shared_memory<Shared>();
     const int64_t units = p.B * p.H, unit = blockIdx.x % units, b = unit / p.H, h = unit % p.H;
-    const int64_t i0 = (int64_t(gridDim.x) / units - 1 - blockIdx.x / units) * tile;  // those with most keys first
+    const int i0 = int(gridDim.x / units - 1 - blockIdx.x / units) * tile;  // those with most keys first
     if constexpr (relative) load_biases(p, h, shared);
-    const Head<T> head = head_of<relative>(p, b, h, shared);
-    const int64_t position = head.past + i0;
+    const Head<T> head = head_of<relative>(p, b, h, shared, p.past ? p.past[b] : 0);
+    const int position = head.past + i0;
 
     float sum[blocks][per][per]{};
     RowState state[per];
-    Fragment carried{};
-    if constexpr (relative) add_dot_products(carried, head.position_q, i0, head.r, position, shared);
-    for (int64_t j0 = 0; j0 < min(position + tile, head.k.count); j0 += tile) {
+    if constexpr (relative) begin_band(head.position_q, i0, head.r, position, shared);
+    for (int j0 = 0; j0 < min(position + tile, head.k.count); j0 += tile) {
         Fragment s{};
-        score_keys<relative>(s, carried, head, i0, j0, p.scale, shared);
+        score_keys<relative>(s, head, i0, j0, p.scale, shared);
         online_softmax(s, position - j0, state, sum);
         store_weights(shared.weights, s);
         add_weighted_rows(sum, shared.weights, head.v, j0, shared);
@@ -62,7 +61,7 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<blocks>) pl
 
     for (int m = 0; m < per; m++) {
         const float total = row_sum(state[m].total);
-        const int64_t i = i0 + row_of(m);
+        const int i = i0 + row_of(m);
         if (to.lse && column_of(0) == 0 && i < p.queries) to.lse[unit * p.queries + i] = state[m].maximum + logf(total);
         for (int block = 0; block < blocks; block++)
             for (int n = 0; n < per; n++) sum[block][m][n] /= total;

@@ -57,7 +57,7 @@ struct Shared {
 template <class T>
 struct Rows {
     const T* data;
-    int64_t stride, count;
+    int stride, count;
     int columns;
     bool vectors;                 // four neighbouring elements may be loaded at once
     const float* bias = nullptr;  // (columns) in shared memory: added to each row
@@ -67,7 +67,8 @@ struct Rows {
 template <class T>
 struct HeadView {
     T* data;
-    int64_t sequence, head, row;  // distances in elements
+    int64_t sequence, head;  // distances in elements
+    int row;
     __device__ T* at(int64_t b, int64_t h) const { return data + b * sequence + h * head; }
 };
 
@@ -79,32 +80,33 @@ struct Bias {
     }
 };
 
+/// Positions within a sequence are ints: problem_of() checks that they fit.
 template <class T>
 struct Problem {
-    int64_t B, H, queries;
-    int D;
+    int64_t B, H;
+    int queries, D;
     float scale;
     bool vectors;
     HeadView<const T> q, k, v;
     const float* slopes;  // alibi, else null
     HeadView<const T> r;  // relative
-    int64_t distances;    // rows of r
+    int distances;        // rows of r
     Bias u, v_bias;
     const int32_t* past;  // (B) keys before the first query, or null: none
 };
 
 template <class T>
 struct Head {
-    int64_t past;
+    int past;
     Rows<T> content_q, position_q, k, v, r;  // q with u and with v
     float slope;
 };
 
 template <bool relative, class T>
-__device__ Head<T> head_of(const Problem<T>& p, int64_t b, int64_t h, const Shared& shared) {
+__device__ Head<T> head_of(const Problem<T>& p, int64_t b, int64_t h, const Shared& shared, int past = 0) {
     Head<T> head;
-    head.past = p.past ? p.past[b] : 0;
-    const int64_t keys = head.past + p.queries;
+    head.past = past;
+    const int keys = past + p.queries;
     head.content_q = {p.q.at(b, h), p.q.row, p.queries, p.D, p.vectors};
     head.k = {p.k.at(b, h), p.k.row, keys, p.D, p.vectors};
     head.v = {p.v.at(b, h), p.v.row, keys, p.D, p.vectors};
@@ -168,10 +170,10 @@ __device__ __forceinline__ void store_weights(Square& to, const Fragment& x) {
 
 /// Elements column … column + 3 of a row, as floats.
 template <class T>
-__device__ __forceinline__ Vector<float, 4> load_four(const Rows<T>& from, int64_t row, int column) {
+__device__ __forceinline__ Vector<float, 4> load_four(const Rows<T>& from, int row, int column) {
     Vector<float, 4> x{};
     if (row < 0 || row >= from.count || column >= from.columns) return x;
-    const T* p = from.data + row * from.stride + column;
+    const T* p = from.data + int64_t(row) * from.stride + column;
     if (from.vectors) {
         const Vector<T, 4> four = load_vector<4>(p);
         for (int i = 0; i < 4; i++) x[i] = to_float(four[i]);
@@ -183,19 +185,22 @@ __device__ __forceinline__ Vector<float, 4> load_four(const Rows<T>& from, int64
     return x;
 }
 
-/// Rows first … first + 63, columns column … column + width − 1.
+/// Rows first … first + 63, columns column … column + width − 1. All loads are under way before the first is stored.
 template <int width, int pitch, class T>
-__device__ __forceinline__ void load_tile(float* to, const Rows<T>& from, int64_t first, int column) {
-    for (int e = threadIdx.x; e < tile * width / 4; e += threads) {
-        const int row = e / (width / 4), c = e % (width / 4) * 4;
-        store_vector(to + row * pitch + c, load_four(from, first + row, column + c));
-    }
+__device__ __forceinline__ void load_tile(float* to, const Rows<T>& from, int first, int column) {
+    constexpr int fours = width / 4, rows_at_once = threads / fours, times = tile / rows_at_once;
+    const int row = int(threadIdx.x) / fours, c = int(threadIdx.x) % fours * 4;
+    Vector<float, 4> x[times];
+#pragma unroll
+    for (int t = 0; t < times; t++) x[t] = load_four(from, first + row + t * rows_at_once, column + c);
+#pragma unroll
+    for (int t = 0; t < times; t++) store_vector(to + (row + t * rows_at_once) * pitch + c, x[t]);
 }
 
 /// s[row][column] += own row own_first + row · streamed row streamed_first + column.
 template <class T>
-__device__ __forceinline__ void add_dot_products(Fragment& s, const Rows<T>& own, int64_t own_first, const Rows<T>& streamed,
-                                                 int64_t streamed_first, Shared& shared) {
+__device__ __forceinline__ void add_dot_products(Fragment& s, const Rows<T>& own, int own_first, const Rows<T>& streamed,
+                                                 int streamed_first, Shared& shared) {
     for (int column = 0; column < own.columns; column += chunk) {
         __syncthreads();
         load_tile<chunk, operand_pitch>(shared.operands[0], own, own_first, column);
@@ -217,7 +222,7 @@ __device__ __forceinline__ void add_dot_products(Fragment& s, const Rows<T>& own
 
 /// sum[block][m][n] += Σ_k weights[row m][k] · (row first + k)[64 block + 4 (thread of the row) + n]. Blocks of columns beyond D are left out.
 template <int blocks, class T>
-__device__ __forceinline__ void add_weighted_rows(float (&sum)[blocks][per][per], const Square& weights, const Rows<T>& rows, int64_t first,
+__device__ __forceinline__ void add_weighted_rows(float (&sum)[blocks][per][per], const Square& weights, const Rows<T>& rows, int first,
                                                   Shared& shared) {
 #pragma unroll
     for (int block = 0; block < blocks; block++) {
@@ -240,17 +245,17 @@ __device__ __forceinline__ void add_weighted_rows(float (&sum)[blocks][per][per]
 
 /// Rows first … of `to`, as many of them as there are.
 template <class To, class T, int blocks>
-__device__ void store_sums(To* to, int64_t stride, int64_t first, const Problem<T>& p, const float (&sum)[blocks][per][per]) {
+__device__ void store_sums(To* to, int stride, int first, const Problem<T>& p, const float (&sum)[blocks][per][per]) {
 #pragma unroll
     for (int block = 0; block < blocks; block++)
 #pragma unroll
         for (int m = 0; m < per; m++) {
-            const int64_t row = first + row_of(m);
+            const int row = first + row_of(m);
             const int column = block * tile + int(threadIdx.x) % side * per;
             if (row >= p.queries || column >= p.D) continue;
             Vector<To, 4> x;
             for (int n = 0; n < per; n++) x[n] = from_float<To>(sum[block][m][n]);
-            To* at = to + row * stride + column;
+            To* at = to + int64_t(row) * stride + column;
             if (p.vectors) store_vector(at, x);
             else
                 for (int n = 0; n < per; n++)
@@ -260,42 +265,50 @@ __device__ void store_sums(To* to, int64_t stride, int64_t first, const Problem<
 
 // ---- The band of relative positions --------------------------------------------------------------------------------------------
 
-/// s[row][column] += (own row) · x_{base + row − column} for the own rows from own_first on. `carried` holds the products with x_base …
-/// x_{base + 63}; afterwards those with the 64 before, which is what the next tile of columns asks for.
+/// The products of the own rows with x_base … x_{base + 63}, for the first carried_band.
 template <class T>
-__device__ __forceinline__ void add_carried_band(Fragment& s, Fragment& carried, const Rows<T>& own, int64_t own_first, const Rows<T>& x,
-                                                 int64_t base, Shared& shared) {
-    store_where(shared.band, carried, [](int row, int column) { return column <= row; });
-    for_elements([&](int m, int n, int, int) { carried[m][n] = 0; });
-    if (base > 0) add_dot_products(carried, own, own_first, x, base - tile, shared);
-    store_where(shared.band, carried, [](int row, int column) { return column > row; });
-    __syncthreads();
-    for_elements([&](int m, int n, int row, int column) { s[m][n] += shared.band[row][(row - column) & (tile - 1)]; });
+__device__ __forceinline__ void begin_band(const Rows<T>& own, int own_first, const Rows<T>& x, int base, Shared& shared) {
+    Fragment products{};
+    add_dot_products(products, own, own_first, x, base, shared);
+    store_where(shared.band, products, [](int row, int column) { return row >= column; });
 }
 
-/// s[row][column] += x_{base + column − row} · (streamed row streamed_first + column). Both squares of products are computed anew.
+/// s[row][column] = (own row) · x_{base + row − column}. The products with x_base … are in the band from before; those with the 64 x before
+/// are computed, and stay for the next tile of columns, whose base is smaller by 64.
 template <class T>
-__device__ __forceinline__ void add_band(Fragment& s, const Rows<T>& x, int64_t base, const Rows<T>& streamed, int64_t streamed_first,
-                                         Shared& shared) {
+__device__ __forceinline__ void carried_band(Fragment& s, const Rows<T>& own, int own_first, const Rows<T>& x, int base, Shared& shared) {
     Fragment products{};
-    add_dot_products(products, x, base, streamed, streamed_first, shared);
-    store_where(shared.band, products, [](int row, int column) { return row <= column; });
-    for_elements([&](int m, int n, int, int) { products[m][n] = 0; });
-    if (base > 0) add_dot_products(products, x, base - tile, streamed, streamed_first, shared);
-    store_where(shared.band, products, [](int row, int column) { return row > column; });
+    if (base > 0) add_dot_products(products, own, own_first, x, base - tile, shared);
+    store_where(shared.band, products, [](int row, int column) { return row < column; });
     __syncthreads();
-    for_elements([&](int m, int n, int row, int column) { s[m][n] += shared.band[(column - row) & (tile - 1)][column]; });
+    for_elements([&](int m, int n, int row, int column) { s[m][n] = shared.band[row][(row - column) & (tile - 1)]; });
+    __syncthreads();
+    store_where(shared.band, products, [](int row, int column) { return row >= column; });
+}
+
+/// s[row][column] = x_{base + column − row} · (streamed row streamed_first + column). Both squares of products are computed anew.
+template <class T>
+__device__ __forceinline__ void computed_band(Fragment& s, const Rows<T>& x, int base, const Rows<T>& streamed, int streamed_first,
+                                              Shared& shared) {
+    for_elements([&](int m, int n, int, int) { s[m][n] = 0; });
+    add_dot_products(s, x, base, streamed, streamed_first, shared);
+    store_where(shared.band, s, [](int row, int column) { return row <= column; });
+    for_elements([&](int m, int n, int, int) { s[m][n] = 0; });
+    if (base > 0) add_dot_products(s, x, base - tile, streamed, streamed_first, shared);
+    store_where(shared.band, s, [](int row, int column) { return row > column; });
+    __syncthreads();
+    for_elements([&](int m, int n, int row, int column) { s[m][n] = shared.band[(column - row) & (tile - 1)][column]; });
 }
 
 // ---- Scores -------------------------------------------------------------------------------------------------------------------
 
-/// The scores of queries i0 … against keys j0 …; whether they are visible is not asked.
+/// s, which starts at zero: the scores of queries i0 … against keys j0 …; whether they are visible is not asked.
 template <bool relative, class T>
-__device__ __forceinline__ void score_keys(Fragment& s, Fragment& carried, const Head<T>& head, int64_t i0, int64_t j0, float scale, Shared& shared) {
-    const int64_t base = head.past + i0 - j0;
+__device__ __forceinline__ void score_keys(Fragment& s, const Head<T>& head, int i0, int j0, float scale, Shared& shared) {
+    const int base = head.past + i0 - j0;
+    if constexpr (relative) carried_band(s, head.position_q, i0, head.r, base, shared);
     add_dot_products(s, head.content_q, i0, head.k, j0, shared);
-    if constexpr (relative) add_carried_band(s, carried, head.position_q, i0, head.r, base, shared);
-    for_elements([&](int m, int n, int row, int column) { s[m][n] = s[m][n] * scale + head.slope * float(int(column - row - base)); });
+    for_elements([&](int m, int n, int row, int column) { s[m][n] = s[m][n] * scale + head.slope * float(column - row - base); });
 }
 
 // ---- On the host ----------------------------------------------------------------------------------------------------------------
@@ -303,12 +316,12 @@ __device__ __forceinline__ void score_keys(Fragment& s, Fragment& carried, const
 /// Part 0, 1 or 2 (q, k, v) of rows [head][q, k, v][D], T of them per sequence.
 template <class T>
 HeadView<T> part_of(const Tensor& qkv, int64_t rows, int64_t D, int part) {
-    return {static_cast<T*>(qkv.data) + part * D, rows * qkv.columns(), 3 * D, qkv.columns()};
+    return {static_cast<T*>(qkv.data) + part * D, rows * qkv.columns(), 3 * D, int(qkv.columns())};
 }
 /// Rows [head][D], `rows` of them per sequence (0: the same ones for all).
 template <class T>
 HeadView<T> heads_of(const Tensor& t, int64_t rows, int64_t D) {
-    return {static_cast<T*>(t.data), rows * t.columns(), D, t.columns()};
+    return {static_cast<T*>(t.data), rows * t.columns(), D, int(t.columns())};
 }
 
 /// Whether rows of D elements can be moved four at a time.
@@ -322,14 +335,16 @@ inline bool vectors_possible(int64_t D, std::initializer_list<Tensor> tensors) {
 /// All but k and v of a problem.
 template <class T>
 Problem<T> problem_of(const Tensor& qkv, const PositionTerm& position, int64_t B, int64_t queries, int64_t H, int64_t D) {
+    constexpr int64_t most = INT32_MAX - 2 * tile;
+    CLOVER_CHECK(queries <= most && qkv.columns() <= most, qkv.describe());
     Problem<T> p{};
-    p.B = B, p.H = H, p.queries = queries, p.D = int(D);
+    p.B = B, p.H = H, p.queries = int(queries), p.D = int(D);
     p.scale = float(1 / std::sqrt(double(D)));
     p.q = part_of<const T>(qkv, queries, D, 0);
     if (position.kind == AttentionPosition::alibi) p.slopes = static_cast<const float*>(position.slopes.data);
     if (position.kind != AttentionPosition::relative) return p;
     p.r = heads_of<const T>(position.r, 0, D);
-    p.distances = position.r.shape[0];
+    p.distances = int(std::min(position.r.shape[0], most));
     p.u = {position.content_bias.data, position.content_bias.dtype == Dtype::bf16};
     p.v_bias = {position.position_bias.data, position.position_bias.dtype == Dtype::bf16};
     return p;

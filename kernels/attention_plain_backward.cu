@@ -36,7 +36,7 @@ struct QueryState {
     float lse, row_dot;
 };
 template <class T>
-__device__ __forceinline__ QueryState query_state(const Gradients<T>& g, const Problem<T>& p, int64_t unit, int64_t i) {
+__device__ __forceinline__ QueryState query_state(const Gradients<T>& g, const Problem<T>& p, int64_t unit, int i) {
     if (i >= p.queries) return {INFINITY, 0};
     return {g.lse[unit * p.queries + i], g.row_dots[unit * p.queries + i]};
 }
@@ -52,19 +52,27 @@ __device__ Rows<T> dout_of(const Gradients<T>& g, const Problem<T>& p, int64_t b
     return {g.dout.at(b, h), g.dout.row, p.queries, p.D, p.vectors};
 }
 
-/// parts[c] = Σ_row weight_row · (row first + row)[c], where this thread holds a share of its rows' weights.
-template <class T>
-__device__ void store_weighted_sum(float* parts, const float (&weight)[per], const Rows<T>& rows, int64_t first, Shared& shared) {
+/// sums[row] += Σ_column g[row][column], by one thread of each row.
+__device__ __forceinline__ void add_row_sums(float (&sums)[tile], const Fragment& g) {
     for (int m = 0; m < per; m++) {
-        const float w = row_sum(weight[m]);
-        if (column_of(0) == 0) shared.sums[row_of(m)] = w;
+        const float sum = row_sum((g[m][0] + g[m][1]) + (g[m][2] + g[m][3]));
+        if (column_of(0) == 0) sums[row_of(m)] += sum;
     }
+}
+__device__ void clear_row_sums(float (&sums)[tile]) {
+    for (int m = 0; m < per; m++)
+        if (column_of(0) == 0) sums[row_of(m)] = 0;
+}
+
+/// parts[c] = Σ_row sums[row] · (row first + row)[c].
+template <class T>
+__device__ void store_weighted_sum(float* parts, const float (&sums)[tile], const Rows<T>& rows, int first) {
     __syncthreads();
     for (int c = threadIdx.x; c < rows.columns; c += threads) {
-        float sum = 0;
+        float total = 0;
         for (int row = 0; row < tile && first + row < rows.count; row++)
-            sum += shared.sums[row] * to_float(rows.data[(first + row) * rows.stride + c]);
-        parts[c] = sum;
+            total += sums[row] * to_float(rows.data[int64_t(first + row) * rows.stride + c]);
+        parts[c] = total;
     }
 }
 
@@ -74,23 +82,22 @@ template <class T, bool relative, int blocks>
 __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<blocks>) plain_query_gradients(Problem<T> p, Gradients<T> grad) {
     Shared& shared = *shared_memory<Shared>();
     const int64_t units = p.B * p.H, unit = blockIdx.x % units, b = unit / p.H, h = unit % p.H;
-    const int64_t i0 = (int64_t(gridDim.x) / units - 1 - blockIdx.x / units) * tile;  // those with most keys first
+    const int i0 = int(gridDim.x / units - 1 - blockIdx.x / units) * tile;  // those with most keys first
     if constexpr (relative) load_biases(p, h, shared);
     const Head<T> head = head_of<relative>(p, b, h, shared);
     const Rows<T> dout = dout_of(grad, p, b, h);
-    QueryState query[per];
-    for (int m = 0; m < per; m++) query[m] = query_state(grad, p, unit, i0 + row_of(m));
 
     float sum[blocks][per][per]{};
-    Fragment carried{};
     if constexpr (relative) {
-        store_where(shared.slanted, carried, [](int row, int column) { return column > row; });
-        add_dot_products(carried, head.position_q, i0, head.r, i0, shared);
+        store_where(shared.slanted, Fragment{}, [](int row, int column) { return row < column; });
+        begin_band(head.position_q, i0, head.r, i0, shared);
     }
-    for (int64_t j0 = 0; j0 <= i0; j0 += tile) {
+    for (int j0 = 0; j0 <= i0; j0 += tile) {
         Fragment g{}, dp{};
-        score_keys<relative>(g, carried, head, i0, j0, p.scale, shared);
+        score_keys<relative>(g, head, i0, j0, p.scale, shared);
         add_dot_products(dp, dout, i0, head.v, j0, shared);
+        QueryState query[per];
+        for (int m = 0; m < per; m++) query[m] = query_state(grad, p, unit, i0 + row_of(m));
         for_elements([&](int m, int n, int row, int column) {
             g[m][n] = gradient(probability(g[m][n], query[m], j0 + column <= i0 + row), dp[m][n], query[m], p.scale);
         });
@@ -114,36 +121,36 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<blocks>) pl
 template <class T, bool relative, int blocks>
 __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<2 * blocks>) plain_key_gradients(Problem<T> p, Gradients<T> grad) {
     Shared& shared = *shared_memory<Shared>();
-    const int64_t units = p.B * p.H, unit = blockIdx.x % units, b = unit / p.H, h = unit % p.H, j0 = blockIdx.x / units * tile;
+    const int64_t units = p.B * p.H, unit = blockIdx.x % units, b = unit / p.H, h = unit % p.H;
+    const int j0 = int(blockIdx.x / units) * tile;
     if constexpr (relative) load_biases(p, h, shared);
     const Head<T> head = head_of<relative>(p, b, h, shared);
     const Rows<T> dout = dout_of(grad, p, b, h);
 
-    float dk[blocks][per][per]{}, dv[blocks][per][per]{}, key_sums[per]{};
-    for (int64_t i0 = j0; i0 < p.queries; i0 += tile) {
+    float dk[blocks][per][per]{}, dv[blocks][per][per]{};
+    if constexpr (relative) clear_row_sums(shared.sums);
+    for (int i0 = j0; i0 < p.queries; i0 += tile) {
         Fragment s{}, dp{};
+        if constexpr (relative) computed_band(s, head.r, i0 - j0, head.position_q, i0, shared);
         add_dot_products(s, head.k, j0, head.content_q, i0, shared);
-        if constexpr (relative) add_band(s, head.r, i0 - j0, head.position_q, i0, shared);
         add_dot_products(dp, head.v, j0, dout, i0, shared);
         QueryState query[per];
         for (int n = 0; n < per; n++) query[n] = query_state(grad, p, unit, i0 + column_of(n));
         for_elements([&](int m, int n, int row, int column) {
-            const int64_t offset = j0 + row - (i0 + column);
+            const int offset = j0 + row - (i0 + column);
             s[m][n] = probability(s[m][n] * p.scale + head.slope * float(offset), query[n], offset <= 0);
         });
         store_weights(shared.weights, s);
         add_weighted_rows(dv, shared.weights, dout, i0, shared);
-        for_elements([&](int m, int n, int, int) {
-            s[m][n] = gradient(s[m][n], dp[m][n], query[n], p.scale);
-            key_sums[m] += s[m][n];
-        });
+        for_elements([&](int m, int n, int, int) { s[m][n] = gradient(s[m][n], dp[m][n], query[n], p.scale); });
+        if constexpr (relative) add_row_sums(shared.sums, s);
         store_weights(shared.weights, s);
         add_weighted_rows(dk, shared.weights, head.content_q, i0, shared);
     }
     store_sums(grad.dk.at(b, h), grad.dk.row, j0, p, dk);
     store_sums(grad.dv.at(b, h), grad.dv.row, j0, p, dv);
     if constexpr (relative)
-        store_weighted_sum(grad.du_parts + (unit * (gridDim.x / units) + j0 / tile) * p.D, key_sums, head.k, j0, shared);
+        store_weighted_sum(grad.du_parts + (unit * (gridDim.x / units) + j0 / tile) * p.D, shared.sums, head.k, j0);
 }
 
 /// dr_d = Σ_i G_i,i−d (q_i + v), summed over the batch. Rows are distances, columns queries; the key of an element is i − d, so that here
@@ -151,31 +158,33 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<2 * blocks>
 template <class T, int blocks>
 __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<blocks>) plain_distance_gradients(Problem<T> p, Gradients<T> grad) {
     Shared& shared = *shared_memory<Shared>();
-    const int64_t h = blockIdx.x % p.H, d0 = blockIdx.x / p.H * tile;
+    const int64_t h = blockIdx.x % p.H;
+    const int d0 = int(blockIdx.x / p.H) * tile;
     load_biases(p, h, shared);
-    float dr[blocks][per][per]{}, distance_sums[per]{};
+    float dr[blocks][per][per]{};
+    clear_row_sums(shared.sums);
     Head<T> head;
     for (int64_t b = 0; b < p.B; b++) {
         head = head_of<true>(p, b, h, shared);
         const Rows<T> dout = dout_of(grad, p, b, h);
-        for (int64_t i0 = d0; i0 < p.queries; i0 += tile) {
+        for (int i0 = d0; i0 < p.queries; i0 += tile) {
             Fragment g{}, dp{};
-            add_band(g, head.k, i0 - d0, head.content_q, i0, shared);
+            computed_band(g, head.k, i0 - d0, head.content_q, i0, shared);
             add_dot_products(g, head.r, d0, head.position_q, i0, shared);
-            add_band(dp, head.v, i0 - d0, dout, i0, shared);
+            computed_band(dp, head.v, i0 - d0, dout, i0, shared);
             QueryState query[per];
             for (int n = 0; n < per; n++) query[n] = query_state(grad, p, b * p.H + h, i0 + column_of(n));
             for_elements([&](int m, int n, int row, int column) {
                 const float probability_ = probability(g[m][n] * p.scale, query[n], d0 + row <= i0 + column);
                 g[m][n] = gradient(probability_, dp[m][n], query[n], p.scale);
-                distance_sums[m] += g[m][n];
             });
+            add_row_sums(shared.sums, g);
             store_weights(shared.weights, g);
             add_weighted_rows(dr, shared.weights, head.position_q, i0, shared);
         }
     }
     store_sums(grad.dr.at(0, h), grad.dr.row, d0, p, dr);
-    store_weighted_sum(grad.dv_parts + (h * (gridDim.x / p.H) + d0 / tile) * p.D, distance_sums, head.r, d0, shared);
+    store_weighted_sum(grad.dv_parts + (h * (gridDim.x / p.H) + d0 / tile) * p.D, shared.sums, head.r, d0);
 }
 
 /// to (H, D) += Σ parts (B, H, tiles, D) over sequences and tiles.
