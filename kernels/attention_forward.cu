@@ -1,12 +1,12 @@
 // The forward of attention on tensor cores, IO-aware (Dao 2023, FlashAttention-2), for all three kinds of position.
 //
-// A block has 64 queries of one head, 16 for each of its four warps, and walks the tiles of 64 keys from the diagonal, the only one
-// that needs a mask, down to key 0. Per tile, in registers, for a warp:
+// A block has 64 or 128 queries of one head, in strips of 16, one or two for each of its four warps. It walks the tiles of 64 keys from
+// the diagonal, where a mask is needed, down to key 0. Per tile and strip, in registers:
 //
 //     S (16, 64) = Q·Kᵀ + position      P = exp(S − m)      O (16, D) = O exp(m_before − m) + P·V      l = l exp(m_before − m) + Σ P
 //
 // with m the greatest score so far; at the end out = O / l and lse = m + log l. No (T, T) matrix is in memory. Exponentials are of base 2:
-// the factor log2 e is part of the scale. The rounding to bf16 is that of P, for the tensor core, and of out.
+// the factor log2 e is part of the scale. What is rounded to bf16 is P, for the tensor core, and out.
 //
 // Relative positions take one more product per tile, no more. Query tile m and key tile n of 64 need the distances of tile ρ = m − n of
 // r, those with key <= query within the tiles, and of tile ρ − 1, the others:
@@ -22,6 +22,8 @@
 //
 // Tiles of r, K and V arrive by cp.async in a ring of slots, in the order of use. Before each product the block waits for its tile, at a
 // barrier that also says that the tile of the product before is done with, and starts the copy that takes that tile's place.
+#include <numbers>
+
 #include "attention_cuda.h"
 #include "attention_shift.cuh"
 
@@ -32,15 +34,17 @@ using namespace tiles;
 using Kind = AttentionPosition;
 
 constexpr int warps = rows / 16, threads = warps * warp_size;
+constexpr float log2_e = std::numbers::log2e_v<float>, ln_2 = std::numbers::ln2_v<float>;
 
-/// 16-row strips of queries per warp: with two, each fragment of K and V that comes from shared memory serves two products.
+/// Strips of queries per warp. Fragments of K and V for one strip take shared memory about as long as their products take the tensor cores,
+/// so two strips share them, except where the band of relative positions needs the registers.
 template <int D, Kind kind>
 inline constexpr int strips = kind == Kind::relative ? 1 : 2;
 /// Whether Q stays in shared memory, where it does not fit in the registers beside O and S.
 template <int D, Kind kind>
 inline constexpr bool queries_stay = strips<D, kind> == 2 && D > 64;
 
-/// Blocks that a multiprocessor is to hold at a time: what shared memory allows on sm_80.
+/// Blocks that a multiprocessor is to hold at a time, by its registers and by sm_80's 164 KiB of shared memory.
 template <int D, Kind kind>
 inline constexpr int blocks_at_once = kind == Kind::relative && D <= 80 ? 3 : 2;
 
@@ -55,6 +59,7 @@ struct Slot<D, true> {
     alignas(16) float scalars[rows];
 };
 
+/// The block's shared memory: `parts` tiles belong to a key tile; Q may have slots of its own at the end.
 template <int D, Kind kind>
 struct Shared {
     static constexpr int parts = 2, slots = D == 128 ? 2 : 4;
@@ -67,7 +72,7 @@ struct Shared<D, Kind::relative> {
     ShiftRows shift[warps];
 };
 
-/// Q of a warp as fragments.
+/// Q of a warp as fragments: at(m, k) is strip m, columns k … k + 15.
 template <int D, int M, bool stay>
 struct Queries {
     FragmentA x[M][D / 16];
@@ -87,6 +92,7 @@ struct Queries<D, M, true> {
     __device__ FragmentA at(int m, int k) const { return load_a(*tile, row + 16 * m, k); }
 };
 
+/// The kernel's argument.
 struct Problem {
     bf16* out;        // (B·T, H·D)
     float* lse;       // (B, H, T)
@@ -296,7 +302,7 @@ __device__ void finish(Sums<D>& sums, float scale, bf16* staging, const Block<D,
         const int row = lane_row() + 8 * half;
         const float sum = quad_sum(sums.sum[half]), factor = 1 / sum;
         if (lane_column() == 0 && row < count)
-            block.p.lse[block.unit() * block.p.T + first + row] = 0.6931471805599453f * fmaf(sums.greatest[half], scale, log2f(sum));
+            block.p.lse[block.unit() * block.p.T + first + row] = ln_2 * fmaf(sums.greatest[half], scale, log2f(sum));
 #pragma unroll
         for (int n = 0; n < D / 8; n++) {
             const float(&x)[4] = sums.out[n].x;
@@ -321,8 +327,8 @@ __global__ void __launch_bounds__(threads, blocks_at_once<D, kind>) attention_fo
     const Block<D, M> block(p);
     const TileStream<D, kind> stream(shared, block);
     const int warp = int(threadIdx.x / warp_size), first = block.first + 16 * M * warp;  // query of the warp
-    const float scale = kind == Kind::alibi ? 1.0f : p.scale;                            // of the scores in softmax()
-    const float slope = kind == Kind::alibi ? p.slopes[block.h()] * 1.4426950408889634f : 0.0f;
+    const float slope = kind == Kind::alibi ? p.slopes[block.h()] * log2_e : 0.0f;
+    const float scale = kind == Kind::alibi ? 1.0f : p.scale;  // add_alibi() has scaled the scores
     if constexpr (kind == Kind::relative) shared.shift[warp].clear();
 
     Queries<D, M, queries_stay<D, kind>> q;
@@ -377,8 +383,9 @@ bool aligned(const Tensor& t) { return reinterpret_cast<uintptr_t>(t.data) % 16 
 bool fast_forward_supports(const AttentionForward& a) {
     const attention::Sizes n = attention::check(a);
     constexpr int64_t most = 65535;  // blocks in the second and third dimension
-    return a.qkv.dtype == Dtype::bf16 && by_head_size(n.D, [](auto) {}) && n.B <= most && n.H <= most && n.T < (1 << 30) && aligned(a.qkv) && aligned(a.out) &&
-           aligned(a.position.r) && aligned(a.position.content_bias) && aligned(a.position.position_bias);
+    return a.qkv.dtype == Dtype::bf16 && by_head_size(n.D, [](auto) {}) && n.B <= most && n.H <= most && n.T < (1 << 30) &&
+           aligned(a.qkv) && aligned(a.out) && aligned(a.position.r) && aligned(a.position.content_bias) &&
+           aligned(a.position.position_bias);
 }
 
 size_t fast_forward_workspace_bytes(const AttentionForward& a) {
@@ -388,7 +395,8 @@ size_t fast_forward_workspace_bytes(const AttentionForward& a) {
 void attention_forward_fast(Context& ctx, const AttentionForward& a) {
     const attention::Sizes n = attention::check(a);
     WorkspaceScope scope(ctx.workspace);
-    Problem p{a.out.as<bf16>(), a.lse.as<float>(), a.qkv.as<bf16>(), int(n.T), int(n.H), float(1.4426950408889634 / std::sqrt(double(n.D))), {}, {}, {}};
+    const float scale = float(std::numbers::log2e / std::sqrt(double(n.D)));
+    Problem p{a.out.as<bf16>(), a.lse.as<float>(), a.qkv.as<bf16>(), int(n.T), int(n.H), scale, {}, {}, {}};
     if (a.position.kind == Kind::alibi) p.slopes = a.position.slopes.as<float>();
     if (a.position.kind == Kind::relative) {
         p.r = a.position.r.as<bf16>();
