@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <mutex>
 
 namespace simt {
 
@@ -34,6 +33,7 @@ Range device_range, managed_range;  // the two halves of the arena
 int open_count = 0;
 std::map<int, size_t> allocated;
 std::vector<Region*> regions;       // live ones
+std::vector<std::unique_ptr<Region>> all_regions;  // freed ones too: faults name them
 
 void* reserve(size_t bytes, int protection) {
     void* p = mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -141,7 +141,7 @@ void free_shadow(Region& r) {
 
 Region* allocate_region(size_t bytes, MemoryKind kind, int device) {
     if (!arena_base) make_arena();
-    Region* r = new Region;
+    Region* r = all_regions.emplace_back(std::make_unique<Region>()).get();
     r->bytes = bytes;
     r->kind = kind;
     r->device = device;
@@ -162,6 +162,7 @@ Region* allocate_region(size_t bytes, MemoryKind kind, int device) {
         } else if (open_count > 0)
             mprotect(reinterpret_cast<void*>(at), span_of(bytes), PROT_READ | PROT_WRITE);
         allocated[device] += bytes;
+        catch_segmentation_faults();
     }
     regions.push_back(r);
     return r;

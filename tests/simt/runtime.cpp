@@ -2,6 +2,7 @@
 //
 // Work of a stream is queued. By the seed it runs at once or later, at latest when something synchronises with it; so what the host does
 // too early is seen. One lock guards everything; a thread that waits lends a hand to the other streams.
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -9,7 +10,6 @@
 #include <exception>
 #include <map>
 #include <mutex>
-#include <set>
 
 #include "memory.h"
 #include "symbols.h"
@@ -44,8 +44,8 @@ constexpr size_t always_allowed_shared = 48 << 10;
 
 std::mutex lock;
 std::condition_variable changed;
-std::set<cudaStream_t> streams;
-std::set<cudaEvent_t> events;
+std::vector<std::unique_ptr<CUstream_st>> streams;  // in the order they were made
+std::vector<std::unique_ptr<CUevent_st>> events;
 std::map<int, cudaStream_t> default_streams;
 std::map<uintptr_t, Region*> pinned;
 std::map<const void*, size_t> raised_shared;
@@ -68,13 +68,13 @@ bool coin() {
 cudaStream_t stream_or_default(cudaStream_t s) {
     if (s) return s;
     cudaStream_t& d = default_streams[current_device];
-    if (!d) streams.insert(d = new CUstream_st{current_device, true});
+    if (!d) d = streams.emplace_back(new CUstream_st{current_device, true}).get();
     return d;
 }
 
 void drop_all_work() {
-    for (cudaStream_t s : streams) s->queue.clear();
-    for (cudaEvent_t e : events) e->done = e->recorded;
+    for (const auto& s : streams) s->queue.clear();
+    for (const auto& e : events) e->done = e->recorded;
 }
 
 /// Runs the first work of s; false if it cannot go yet.
@@ -105,8 +105,8 @@ void run_until(Lock& held, cudaStream_t s, Done done) {
     while (!done()) {
         if (s && !s->queue.empty() && step(s)) continue;
         bool moved = false;
-        for (cudaStream_t other : std::vector<cudaStream_t>(streams.begin(), streams.end()))
-            if (other != s && !other->queue.empty() && step(other)) moved = true;
+        for (size_t i = 0; i < streams.size(); i++)
+            if (streams[i].get() != s && !streams[i]->queue.empty() && step(streams[i].get())) moved = true;
         if (moved || done()) continue;
         changed.wait_for(held, std::chrono::milliseconds(20));
         if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > options().most_seconds) {
@@ -126,7 +126,7 @@ void drain(Lock& held, cudaStream_t s) {
 }
 void drain_device(Lock& held, int device, bool only_blocking = false) {
     run_until(held, nullptr, [=] {
-        for (cudaStream_t s : streams)
+        for (const auto& s : streams)
             if (s->device == device && (s->blocking || !only_blocking) && !s->queue.empty()) return false;
         return true;
     });
@@ -152,7 +152,16 @@ void enqueue_locked(Lock& held, cudaStream_t stream, const char* name, std::func
     if (coin()) advance(s);
 }
 
-bool known(cudaStream_t s) { return !s || streams.count(s); }
+template <class T>
+bool among(const std::vector<std::unique_ptr<T>>& all, const T* one) {
+    return std::any_of(all.begin(), all.end(), [one](const auto& x) { return x.get() == one; });
+}
+template <class T>
+void remove(std::vector<std::unique_ptr<T>>& all, const T* one) {
+    std::erase_if(all, [one](const auto& x) { return x.get() == one; });
+}
+bool known(cudaStream_t s) { return !s || among(streams, s); }
+bool known(cudaEvent_t e) { return among(events, e); }
 
 Region* find_pinned(const void* p) {
     auto at = pinned.upper_bound(reinterpret_cast<uintptr_t>(p));
@@ -458,15 +467,14 @@ cudaError_t cudaMemset(void* p, int value, size_t bytes) { return cudaMemsetAsyn
 cudaError_t cudaStreamCreate(cudaStream_t* s) { return cudaStreamCreateWithFlags(s, cudaStreamDefault); }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) {
     Lock held(lock);
-    streams.insert(*s = new CUstream_st{current_device, !(flags & cudaStreamNonBlocking)});
+    *s = streams.emplace_back(new CUstream_st{current_device, !(flags & cudaStreamNonBlocking)}).get();
     return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
     Lock held(lock);
-    if (!s || !streams.count(s)) return failed(cudaErrorInvalidResourceHandle);
+    if (!s || !known(s)) return failed(cudaErrorInvalidResourceHandle);
     finish([&] { drain(held, s); });
-    streams.erase(s);
-    delete s;
+    remove(streams, s);
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
@@ -484,28 +492,28 @@ cudaError_t cudaStreamQuery(cudaStream_t s) {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
     Lock held(lock);
-    if (!known(s) || !events.count(e)) return failed(cudaErrorInvalidResourceHandle);
-    enqueue_locked(held, s, "cudaStreamWaitEvent", [e, n = e->recorded] { return !events.count(e) || e->done >= n; });
+    if (!known(s) || !known(e)) return failed(cudaErrorInvalidResourceHandle);
+    enqueue_locked(held, s, "cudaStreamWaitEvent", [e, n = e->recorded] { return !known(e) || e->done >= n; });
     return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* e) { return cudaEventCreateWithFlags(e, cudaEventDefault); }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned) {
     Lock held(lock);
-    events.insert(*e = new CUevent_st);
+    *e = events.emplace_back(new CUevent_st).get();
     return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
     Lock held(lock);
-    if (!events.erase(e)) return failed(cudaErrorInvalidResourceHandle);
-    delete e;
+    if (!known(e)) return failed(cudaErrorInvalidResourceHandle);
+    remove(events, e);
     return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     Lock held(lock);
-    if (!known(s) || !events.count(e)) return failed(cudaErrorInvalidResourceHandle);
+    if (!known(s) || !known(e)) return failed(cudaErrorInvalidResourceHandle);
     e->stream = stream_or_default(s);
     enqueue_locked(held, s, "cudaEventRecord", [e, n = ++e->recorded] {
-        if (!events.count(e)) return true;
+        if (!known(e)) return true;
         e->done = std::max(e->done, n);
         e->when = std::chrono::steady_clock::now();
         return true;
@@ -515,19 +523,19 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     Lock held(lock);
     check_may_wait("cudaEventSynchronize");
-    if (!events.count(e)) return failed(cudaErrorInvalidResourceHandle);
-    run_until(held, e->stream && streams.count(e->stream) ? e->stream : nullptr, [e, n = e->recorded] { return e->done >= n; });
+    if (!known(e)) return failed(cudaErrorInvalidResourceHandle);
+    run_until(held, e->stream && known(e->stream) ? e->stream : nullptr, [e, n = e->recorded] { return e->done >= n; });
     return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
     Lock held(lock);
-    if (!events.count(e)) return failed(cudaErrorInvalidResourceHandle);
-    if (e->stream && streams.count(e->stream)) advance(e->stream);
+    if (!known(e)) return failed(cudaErrorInvalidResourceHandle);
+    if (e->stream && known(e->stream)) advance(e->stream);
     return e->done >= e->recorded ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) {
     Lock held(lock);
-    if (!events.count(a) || !events.count(b) || !a->recorded || !b->recorded) return failed(cudaErrorInvalidResourceHandle);
+    if (!known(a) || !known(b) || !a->recorded || !b->recorded) return failed(cudaErrorInvalidResourceHandle);
     if (a->done < a->recorded || b->done < b->recorded) return cudaErrorNotReady;
     *ms = std::chrono::duration<float, std::milli>(b->when - a->when).count();
     return cudaSuccess;

@@ -398,7 +398,8 @@ TEST_SUITE("simt") {
         if (child == 0) {
             dup2(pipe_ends[1], 2);
             signal(SIGSEGV, SIG_DFL);
-            CLOVER_CUDA(cudaMemset(x, 0, 4));  // puts the harness's handler in
+            CLOVER_CUDA(cudaMemset(x, 0, 4));
+            CLOVER_CUDA(cudaDeviceSynchronize());  // puts the harness's handler in
             x[3] = 1;
             _exit(0);
         }
