@@ -30,6 +30,13 @@ void attention_backward_fast(Context& ctx, const AttentionBackward& a);
 void attention_forward_plain(Context& ctx, const AttentionForward& a);
 size_t attention_backward_plain_workspace_bytes(const AttentionBackward& a);
 void attention_backward_plain(Context& ctx, const AttentionBackward& a);
+/// The new tokens' attention when their keys and values are in the cache already: the forward in tiles.
+void attention_prompt_plain(Context& ctx, const AttentionDecode& a);
+
+/// Attention over a cache, for every shape (attention_decode.cu).
+size_t attention_decode_workspace_bytes(const AttentionDecode& a);
+void attention_decode_cuda(Context& ctx, const AttentionDecode& a);
+
 /// The table that uses nothing else: tests run it on every shape.
 extern const AttentionOps attention_cuda_plain;
 

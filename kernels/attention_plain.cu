@@ -88,9 +88,22 @@ void attention_forward_plain(Context& ctx, const AttentionForward& a) {
         Problem<T> p = problem_of<T>(a.qkv, a.position, n.B, n.T, n.H, n.D);
         p.k = part_of<const T>(a.qkv, n.T, n.D, 1);
         p.v = part_of<const T>(a.qkv, n.T, n.D, 2);
-        p.vectors = vectors_possible(n.D, {a.out, a.qkv, a.position.r});
+        p.vectors = vectors_possible(4, n.D, {a.out, a.qkv, a.position.r});
         run_forward(ctx, p, ForwardResult<T>{heads_of<T>(a.out, n.T, n.D), static_cast<float*>(a.lse.data)},
                     a.position.kind == AttentionPosition::relative);
+    });
+}
+
+void attention_prompt_plain(Context& ctx, const AttentionDecode& a) {
+    const attention::DecodeSizes n = attention::check(a);
+    by_dtype(a.qkv.dtype, [&](auto element) {
+        using T = decltype(element);
+        Problem<T> p = problem_of<T>(a.qkv, a.position, n.B, n.Q, n.H, n.D);
+        p.k = cache_of<const T>(a.keys);
+        p.v = cache_of<const T>(a.values);
+        p.past = a.past.as<int32_t>();
+        p.vectors = vectors_possible(4, n.D, {a.out, a.qkv, a.keys, a.values, a.position.r});
+        run_forward(ctx, p, ForwardResult<T>{heads_of<T>(a.out, n.Q, n.D), nullptr}, a.position.kind == AttentionPosition::relative);
     });
 }
 

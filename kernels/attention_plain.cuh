@@ -69,7 +69,7 @@ struct HeadView {
     T* data;
     int64_t sequence, head;  // distances in elements
     int row;
-    __device__ T* at(int64_t b, int64_t h) const { return data + b * sequence + h * head; }
+    __device__ T* at(int64_t b, int64_t h, int64_t n = 0) const { return data + b * sequence + h * head + n * row; }
 };
 
 struct Bias {
@@ -324,11 +324,20 @@ HeadView<T> heads_of(const Tensor& t, int64_t rows, int64_t D) {
     return {static_cast<T*>(t.data), rows * t.columns(), D, int(t.columns())};
 }
 
-/// Whether rows of D elements can be moved four at a time.
-inline bool vectors_possible(int64_t D, std::initializer_list<Tensor> tensors) {
-    if (D % 4 != 0) return false;
+/// A cache (B, H, capacity, D).
+template <class T>
+HeadView<T> cache_of(const Tensor& t) {
+    const int64_t head = t.shape[2] * t.shape[3];
+    return {static_cast<T*>(t.data), t.shape[1] * head, head, int(t.shape[3])};
+}
+
+inline Bias bias_of(const Tensor& t) { return {t.data, t.dtype == Dtype::bf16}; }
+
+/// Whether rows of D elements can be moved `n` elements at a time.
+inline bool vectors_possible(int n, int64_t D, std::initializer_list<Tensor> tensors) {
+    if (D % n != 0) return false;
     for (const Tensor& t : tensors)
-        if (t.present() && reinterpret_cast<uintptr_t>(t.data) % (4 * bytes_of(t.dtype)) != 0) return false;
+        if (t.present() && reinterpret_cast<uintptr_t>(t.data) % (n * bytes_of(t.dtype)) != 0) return false;
     return true;
 }
 
@@ -345,8 +354,7 @@ Problem<T> problem_of(const Tensor& qkv, const PositionTerm& position, int64_t B
     if (position.kind != AttentionPosition::relative) return p;
     p.r = heads_of<const T>(position.r, 0, D);
     p.distances = int(std::min(position.r.shape[0], most));
-    p.u = {position.content_bias.data, position.content_bias.dtype == Dtype::bf16};
-    p.v_bias = {position.position_bias.data, position.position_bias.dtype == Dtype::bf16};
+    p.u = bias_of(position.content_bias), p.v_bias = bias_of(position.position_bias);
     return p;
 }
 

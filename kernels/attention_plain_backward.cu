@@ -211,7 +211,7 @@ Problem<T> backward_problem(const AttentionBackward& a, const attention::Sizes& 
     Problem<T> p = problem_of<T>(a.qkv, a.position, n.B, n.T, n.H, n.D);
     p.k = part_of<const T>(a.qkv, n.T, n.D, 1);
     p.v = part_of<const T>(a.qkv, n.T, n.D, 2);
-    p.vectors = vectors_possible(n.D, {a.qkv, a.dqkv, a.dout, a.position.r, a.dr});
+    p.vectors = vectors_possible(4, n.D, {a.qkv, a.dqkv, a.dout, a.position.r, a.dr});
     return p;
 }
 
