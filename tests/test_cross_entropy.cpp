@@ -123,6 +123,63 @@ void check_far_logits(const Device& device) {
     }
 }
 
+/// One rank's columns of the vocabulary.
+struct Shard {
+    int64_t first, width;
+    Owned logits, targets, maximum, sum, target, loss, dlogits;
+    Shard(const Device& device, const std::vector<double>& all, const Owned& targets_, int64_t V, int64_t first_, int64_t width_, Dtype dtype)
+        : first(first_), width(width_), logits(Dtype::f32, {targets_.t.count(), width}), targets(copy_of(targets_)),
+          maximum(unwritten(device, Dtype::f32, {targets_.t.count()})), sum(unwritten(device, Dtype::f32, {targets_.t.count()})),
+          target(unwritten(device, Dtype::f32, {targets_.t.count()})), loss(unwritten(device, Dtype::f32, {targets_.t.count()})),
+          dlogits(unwritten(device, dtype, {targets_.t.count(), width})) {
+        logits.fill([&](int64_t i) { return all[size_t(i / width * V + first + i % width)]; });
+    }
+    CrossEntropyShard call(float scale) const {
+        return {.loss = loss, .dlogits = dlogits, .logits = logits, .targets = targets, .first = first, .scale = scale,
+                .maximum = maximum, .sum = sum, .target = target};
+    }
+};
+
+/// What the ranks do between the two calls.
+void combine(std::vector<Shard>& shards, int64_t R) {
+    for (int64_t r = 0; r < R; r++) {
+        double maximum = -INFINITY, sum = 0, target = 0;
+        for (const Shard& s : shards) maximum = std::max(maximum, s.maximum.at(r));
+        for (const Shard& s : shards) sum += s.sum.at(r) * std::exp(s.maximum.at(r) - maximum), target += s.target.at(r);
+        for (Shard& s : shards) s.maximum.set(r, maximum), s.sum.set(r, sum), s.target.set(r, target);
+    }
+}
+
+/// Statistics, combination and finish give what one rank with the whole vocabulary gets, targets at the shards' edges among them.
+std::vector<Owned> sharded(const Device& device, const std::vector<int64_t>& edges, Dtype dtype, double spread) {
+    INFO(on(device)); CAPTURE(edges.size()); CAPTURE(int(dtype)); CAPTURE(spread);
+    constexpr float scale = 0.25f;
+    const int64_t V = edges.back(), R = 9;
+    const Owned logits = random_tensor(Dtype::f32, {R, V}, 5, spread, -2);
+    Owned targets = make_targets(R, V, true);
+    for (size_t e = 1; e < edges.size(); e++) targets.set(int64_t(3 * e - 3), double(edges[e] - 1)), targets.set(int64_t(3 * e - 1), double(edges[e] % V));
+    const std::vector<double> all = logits.values();
+    std::vector<Shard> shards;
+    for (size_t e = 1; e < edges.size(); e++) shards.emplace_back(device, all, targets, V, edges[e - 1], edges[e] - edges[e - 1], dtype);
+    TestContext ctx(device);
+    for (Shard& s : shards) device.cross_entropy.statistics(ctx, s.call(scale));
+    combine(shards, R);
+    for (Shard& s : shards) device.cross_entropy.finish(ctx, s.call(scale));
+
+    const Losses exact = plain_cross_entropy<double>(all, targets.values(), size_t(V), scale, Dtype::f32);
+    const Losses plain = plain_cross_entropy<float>(all, targets.values(), size_t(V), scale, dtype);
+    std::vector<double> dlogits(all.size());
+    std::vector<Owned> results;
+    for (Shard& s : shards) {
+        CHECK(normalised_error(s.loss.values(), exact.loss) <= 1e-5);
+        for (int64_t i = 0; double g : s.dlogits.values()) dlogits[size_t(i / s.width * V + s.first + i % s.width)] = g, i++;
+        results.push_back(std::move(s.loss));
+        results.push_back(std::move(s.dlogits));
+    }
+    check_close(dlogits, exact.dlogits, plain.dlogits, dtype, 3);
+    return results;
+}
+
 Devices devices() { return test_devices(&Device::cross_entropy, &CrossEntropyOps::run); }
 
 TEST_SUITE("cross_entropy") {
@@ -156,6 +213,14 @@ TEST_SUITE("cross_entropy") {
     TEST_CASE("a target beyond the vocabulary is refused") {
         for (const Device& device : devices())
             if (!stops_kernels(device)) CHECK(refusal([&] { run(device, {{0, 0}, {0, 0}}, {1, 2}, 1); }) != "");
+    }
+    TEST_CASE("a vocabulary split over ranks") {
+        for (const Device& device : test_devices(&Device::cross_entropy, &CrossEntropyOps::statistics, &CrossEntropyOps::finish))
+            for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+                for (const std::vector<int64_t>& edges : {std::vector<int64_t>{0, 500, 1000}, {0, 333, 700, 1003}, {0, 1, 64, 4161}, {0, 77}})
+                    for (double spread : {0.1, 3.0}) sharded(device, edges, dtype, spread);
+                check_repeatable(device, [&] { return sharded(device, {0, 333, 700, 1003}, dtype, 3); });
+            }
     }
     TEST_CASE("same bits for any number of threads and any schedule") {
         for (const Device& device : devices())

@@ -34,6 +34,37 @@ void check_forward(const Device& device, EmbeddingShape s, Dtypes dtypes, bool w
     }
 }
 
+/// The norm that follows, done in the same call, gives what the lookup and then the norm give.
+std::vector<Owned> looked_up_and_normed(const Device& device, EmbeddingShape s, Dtypes dtypes, NormKind kind) {
+    INFO(on(device)); CAPTURE(s.C); CAPTURE(int(dtypes.activation)); CAPTURE(int(dtypes.weight)); CAPTURE(int(kind));
+    const int64_t N = s.B * s.T;
+    const Owned ids = ids_below(s.V, N), table = random_tensor(dtypes.weight, {s.V, s.C}, 1), positions = random_tensor(dtypes.weight, {s.P, s.C}, 2);
+    const Owned weight = random_tensor(dtypes.weight, {s.C}, 3, 1, 1), bias = random_tensor(dtypes.weight, {s.C}, 4);
+    const bool layernorm = kind == NormKind::layernorm;
+    struct Results {
+        Owned out, y, mean, rstd;
+    };
+    const auto run = [&](bool fused) {
+        Results r{unwritten(device, dtypes.activation, {N, s.C}), unwritten(device, dtypes.activation, {N, s.C}), Owned(Dtype::f32, {N}),
+                  unwritten(device, Dtype::f32, {N})};
+        if (layernorm) r.mean.forget(device);
+        const NormForward norm{.kind = kind, .eps = 1e-5f, .y = r.y, .mean = layernorm ? r.mean.t : Tensor{}, .rstd = r.rstd, .x = r.out,
+                               .weight = weight, .bias = layernorm ? bias.t : Tensor{}};
+        TestContext ctx(device);
+        device.embedding.forward(ctx, {.out = r.out, .ids = ids, .table = table, .positions = positions, .sequence = s.T, .norm = fused ? &norm : nullptr});
+        if (!fused) device.norm.forward(ctx, norm);
+        return r;
+    };
+    Results one = run(true);
+    const Results two = run(false);
+    CHECK(same_bits(one.out, two.out));
+    CHECK(normalised_error(one.rstd.values(), two.rstd.values()) <= 1e-6);
+    if (layernorm) CHECK(normalised_error(one.mean.values(), two.mean.values()) <= 1e-5);
+    // A sum in another order may round to another bf16, but rarely.
+    CHECK(normalised_error(one.y.values(), two.y.values()) <= (dtypes.activation == Dtype::f32 ? 1e-6 : 1e-4));
+    return list(one.out, one.y, one.mean, one.rstd);
+}
+
 void run_backward(const Device& device, const EmbeddingBackward& call) {
     TestContext ctx(device, device.embedding.backward_workspace_bytes(call));
     device.embedding.backward(ctx, call);
@@ -79,6 +110,16 @@ TEST_SUITE("embedding") {
                     check_forward(device, s, dtypes, false, false);
                     check_forward(device, s, dtypes, true, false);
                     check_forward(device, s, dtypes, true, true);
+                }
+    }
+    TEST_CASE("the norm of the looked-up rows in the same call") {
+        for (const Device& device : test_devices(&Device::embedding, &EmbeddingOps::forward))
+            for (NormKind kind : {NormKind::layernorm, NormKind::rmsnorm})
+                for (Dtypes dtypes : all_dtypes) {
+                    for (EmbeddingShape s : shapes)
+                        if (s.C > 2) looked_up_and_normed(device, s, dtypes, kind);
+                    looked_up_and_normed(device, {1, 2, 4096, 9, 2}, dtypes, kind);
+                    check_repeatable(device, [&] { return looked_up_and_normed(device, shapes[3], dtypes, kind); });
                 }
     }
     TEST_CASE("backward sums the rows of equal ids") {
