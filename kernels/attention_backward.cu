@@ -1,6 +1,8 @@
 // The fast backward of attention (attention_backward.cuh): what goes before the passes and after them, and their order.
 //   before: lse · log2 e and δ_i = dO_i·O_i of each query, c_j and e_d of relative positions
 //   after:  du += Σ_j (Σ_i G_ij) k_j over all sequences, dv += Σ_d (Σ_i G_i,i−d) r_d
+#include <numbers>
+
 #include "attention_backward.cuh"
 
 namespace clover {
@@ -118,8 +120,8 @@ void set_relative(Context& ctx, Backward& p, const AttentionBackward& a, const S
 }
 
 void add_bias_gradients(Context& ctx, const Backward& p, const AttentionBackward& a, float* parts) {
-    const int64_t C = p.H * p.D;
-    add_weighted_sums(ctx, {p.qkv + p.D, p.T * 3 * C, 3 * C, 3 * p.D, p.key_sums, p.B, p.T, p.H, p.D, p.pitch}, parts, a.dcontent_bias.as<float>());
+    const int64_t T = p.T, C = int64_t{p.H} * p.D;
+    add_weighted_sums(ctx, {p.qkv + p.D, T * 3 * C, 3 * C, 3 * int64_t{p.D}, p.key_sums, p.B, p.T, p.H, p.D, p.pitch}, parts, a.dcontent_bias.as<float>());
     add_weighted_sums(ctx, {p.r, 0, C, p.D, p.distance_sums, 1, p.T, p.H, p.D, p.pitch}, parts, a.dposition_bias.as<float>());
 }
 
@@ -128,7 +130,7 @@ void add_bias_gradients(Context& ctx, const Backward& p, const AttentionBackward
 bool fast_backward_supports(const AttentionBackward& a) {
     const attention::Sizes n = attention::check(a);
     constexpr int64_t limit = int64_t{1} << 31;
-    return a.qkv.dtype == Dtype::bf16 && by_head_size(n.D, [](auto) {}) && n.B * n.T > 0 && n.T < limit / 2 && n.H * 3 * n.D < limit &&
+    return a.qkv.dtype == Dtype::bf16 && by_head_size(n.D, [](auto) {}) && n.B * n.T > 0 && n.B < 1 << 16 && n.T < 1 << 22 && n.H * 3 * n.D < limit &&
            pitch_of(n.T) * n.B * n.H * lanes_per_row / block_threads < limit && aligned(a.dqkv) && aligned(a.dout) && aligned(a.out) &&
            aligned(a.qkv) && aligned(a.position.r) && aligned(a.position.content_bias) && aligned(a.position.position_bias);
 }
@@ -145,9 +147,9 @@ void attention_backward_fast(Context& ctx, const AttentionBackward& a) {
     const Scratch scratch(n, kind == Kind::relative);
     WorkspaceScope scope(ctx.workspace);
     Backward p{};
-    p.B = n.B, p.T = n.T, p.H = n.H, p.D = n.D, p.pitch = pitch_of(n.T);
+    p.B = int(n.B), p.T = int(n.T), p.H = int(n.H), p.D = int(n.D), p.pitch = pitch_of(n.T);
     p.qkv = a.qkv.as<bf16>(), p.dout = a.dout.as<bf16>(), p.dqkv = a.dqkv.as<bf16>();
-    p.scale = float(1 / std::sqrt(double(n.D)));
+    p.scale = float(1 / std::sqrt(double(n.D))), p.score_scale = float(std::numbers::log2e / std::sqrt(double(n.D)));
     if (kind == Kind::alibi) p.slopes = a.position.slopes.as<float>();
     float* terms = ctx.workspace.take<float>(scratch.terms);
     p.query_terms = terms;

@@ -49,40 +49,52 @@ struct Bias {
     __device__ float operator[](int64_t i) const { return narrow ? to_float(static_cast<const bf16*>(data)[i]) : static_cast<const float*>(data)[i]; }
 };
 
-/// What the passes read and write.
+/// What the passes read and write. Rows are numbered by int: T < 2^22.
 struct Backward {
-    int64_t B, T, H, D;
-    const bf16 *qkv, *dout;       // (B·T, H·3·D), (B·T, H·D)
-    bf16* dqkv;                   // (B·T, H·3·D)
-    const float* query_terms;     // (B, H, pitch, 2): lse · log2 e and δ; ∞ and 0 from T on, which makes P = G = 0
-    int64_t pitch;                // T rounded up to a multiple of 64
-    float scale;                  // 1 / √D
-    const float* slopes;          // alibi: (H)
-    const bf16* r;                // relative, as all below: (T, H·D)
-    float* dr;                    // (T, H·D)
-    const float *c, *e;           // (B, H, pitch), (H, pitch): RelativeScalars
-    Bias u, v;                    // (H, D)
+    int B, T, H, D;
+    const bf16 *qkv, *dout;           // (B·T, H·3·D), (B·T, H·D)
+    bf16* dqkv;                       // (B·T, H·3·D)
+    const float* query_terms;         // (B, H, pitch, 2): lse · log2 e and δ; ∞ and 0 from T on, which makes P = G = 0
+    int64_t pitch;                    // T rounded up to a multiple of 64
+    float scale, score_scale;         // 1 / √D and log2 e / √D
+    const float* slopes;              // alibi: (H)
+    const bf16* r;                    // relative, as all below: (T, H·D)
+    float* dr;                        // (T, H·D)
+    const float *c, *e;               // (B, H, pitch), (H, pitch): RelativeScalars
+    Bias u, v;                        // (H, D)
     float *key_sums, *distance_sums;  // (B, H, pitch), (H, pitch): Σ_i G_ij and Σ_i G_i,i−d, divided by √D
 
+    __device__ int64_t unit(unsigned b, unsigned h) const { return int64_t{b} * H + h; }
     /// q (part 0), k (1) or v (2) of head h of sequence b.
-    __device__ GlobalRows operand(int64_t b, int64_t h, int part) const {
-        const int64_t stride = H * 3 * D;
-        return {qkv + b * T * stride + (h * 3 + part) * D, stride, T};
+    template <int D>
+    __device__ GlobalRows operand(unsigned b, unsigned h, int part) const {
+        return {qkv + (int64_t{b} * T * H + h) * (3 * D) + part * D, H * (3 * D), T};
     }
-    __device__ GlobalRows output_gradient(int64_t b, int64_t h) const { return {dout + b * T * H * D + h * D, H * D, T}; }
-    __device__ GlobalRows distances(int64_t h) const { return {r + h * D, H * D, T}; }
-    __device__ const float* terms(int64_t b, int64_t h) const { return query_terms + (b * H + h) * pitch * 2; }
-    __device__ bf16* gradient(int64_t b, int64_t h, int part) const { return dqkv + (b * T * H * 3 + h * 3 + part) * D; }
+    template <int D>
+    __device__ GlobalRows output_gradient(unsigned b, unsigned h) const {
+        return {dout + (int64_t{b} * T * H + h) * D, H * D, T};
+    }
+    template <int D>
+    __device__ GlobalRows distances(unsigned h) const {
+        return {r + int64_t{h} * D, H * D, T};
+    }
+    /// Row t of the gradient of operand<D>(b, h, part).
+    template <int D>
+    __device__ bf16* gradient(unsigned b, unsigned h, int part, int t) const {
+        return dqkv + ((int64_t{b} * T + t) * H + h) * (3 * D) + part * D;
+    }
 };
 
-/// How a pass is cut up. Registers decide: the sums of two gradients fill half of them for the wide heads.
+/// How a pass is cut up. A warp has one strip of 16 own rows, or two where its registers hold the sums and operands of both: then each
+/// fragment that it loads from shared memory serves two products.
 template <int D, Kind kind, Owner owner>
 struct Plan {
     static constexpr bool relative = kind == Kind::relative;
-    static constexpr int warps = D <= 64 && owner != Owner::distances ? 4 : 8;
+    static constexpr int strips = D <= 64 && !(relative && owner == Owner::keys && D > 32) && !(relative && owner == Owner::queries) ? 2 : 1;
+    static constexpr int warps = D <= 64 ? 4 : 8;
     static constexpr int threads = warps * warp_size;
-    static constexpr int blocks = D > 64 ? 1 : owner == Owner::distances ? 2 : 3;  // to a multiprocessor, at least
-    static constexpr int owned = 16 * warps, streamed = relative ? 32 : 64;
+    static constexpr int blocks = D > 64 ? 1 : strips == 2 ? 2 : 3;
+    static constexpr int owned = 16 * strips * warps, streamed = relative ? 32 : 64;
     static constexpr int ring = owned + 2 * streamed;  // rows: those in use, and those that arrive for the next tile
     static constexpr int bands = !relative || owner == Owner::queries ? relative : owner == Owner::keys ? 1 : 2;
 };
@@ -93,31 +105,30 @@ struct Plan {
 struct Square {
     FragmentC x[2] = {};
 };
-/// (32, 16), the square's rows of a band by its columns.
-struct Band {
-    Square lower, upper;
-};
-
 __device__ inline void multiply(Square& s, const FragmentA& a, const FragmentB& b) { multiply(s.x[0], s.x[1], a, b); }
 
-/// sums (16, D) += left · (rows k … k + 15 of the tile)
-template <int D, int count>
-__device__ inline void add_product(FragmentC (&sums)[D / 8], const FragmentA& left, const Tile<D, count>& tile, int k) {
+/// Rounded to bf16, as left operands.
+template <int strips>
+__device__ inline void pack(FragmentA (&to)[strips], const Square (&squares)[strips]) {
 #pragma unroll
-    for (int n = 0; n < D; n += 16) multiply(sums[n / 8], sums[n / 8 + 1], left, load_b_transposed(tile, k, n));
+    for (int m = 0; m < strips; m++) to[m] = pack(squares[m].x[0], squares[m].x[1]);
+}
+/// sums (16 each, D) += left · (rows k … k + 15 of the tile)
+template <int strips, int D, int count>
+__device__ inline void add_product(FragmentC (&sums)[strips][D / 8], const FragmentA (&left)[strips], const Tile<D, count>& tile, int k) {
+#pragma unroll
+    for (int n = 0; n < D; n += 16) {
+        const FragmentB b = load_b_transposed(tile, k, n);
+#pragma unroll
+        for (int m = 0; m < strips; m++) multiply(sums[m][n / 8], sums[m][n / 8 + 1], left[m], b);
+    }
 }
 
-/// band += rows (lower …, upper …) of the tile, columns from c on, by `right`
-template <int D, int count>
-__device__ inline void add_band(Band& band, const Tile<D, count>& tile, int lower, int upper, int c, const FragmentB& right) {
-    multiply(band.lower, load_a(tile, lower, c), right);
-    multiply(band.upper, load_a(tile, upper, c), right);
-}
-
-/// Products that start from scalars of the rows, given for the lane's rows g and g + 8, or of the columns.
-__device__ inline void start_rows(Square& s, const float (&rows)[2]) {
+/// Products that start from scalars of the rows, or of the columns.
+__device__ inline void start_rows(Square& s, const float* rows) {
+    const float upper = rows[lane_row()], lower = rows[lane_row() + 8];
 #pragma unroll
-    for (FragmentC& c : s.x) c = {{rows[0], rows[0], rows[1], rows[1]}};
+    for (FragmentC& c : s.x) c = {{upper, upper, lower, lower}};
 }
 __device__ inline void start_columns(Square& s, const float* columns) {
 #pragma unroll
@@ -127,14 +138,14 @@ __device__ inline void start_columns(Square& s, const float* columns) {
     }
 }
 
-/// s_(b, a) += row a − b + 16, column a of the band. Within eight rows by eight columns the rows come from two blocks of eight of the
+/// s_(b, a) += row a − b + 16, column a of a band of 32 rows. Within eight rows by eight columns the rows come from two blocks of eight of the
 /// band, whole up to a rotation: the lane that gives a value knows which of the two is asked for.
-__device__ inline void add_shifted_rows(Square& s, const Band& band) {
+__device__ inline void add_shifted_rows(Square& s, const Square& lower, const Square& upper) {
     const int g = lane_row(), t = lane_column();
 #pragma unroll
     for (int c = 0; c < 2; c++) {
         const int a = 2 * t + c, from = 4 * ((a - g) & 7) + t;
-        const auto block = [&](int n, int m) { return (m < 2 ? band.lower : band.upper).x[n].x[2 * (m % 2) + c]; };
+        const auto block = [&](int n, int m) { return (m < 2 ? lower : upper).x[n].x[2 * (m % 2) + c]; };
 #pragma unroll
         for (int n = 0; n < 2; n++)
 #pragma unroll
@@ -210,15 +221,19 @@ struct Ring<D, rows, 0> {};
 
 constexpr float log2_e = 1.4426950408889634f;
 
-/// P of one score: 2^(S log2 e − lse log2 e).
+/// P of the scores of a lane in a square: 2^(S log2 e − lse log2 e).
 template <Kind kind>
 struct Probability {
-    float scale, slope;  // times log2 e
+    const Backward& a;
+    float slope;  // times log2 e
 
-    __device__ Probability(const Backward& a, int64_t h) : scale(a.scale * log2_e), slope(kind == Kind::alibi ? a.slopes[h] * log2_e : 0.0f) {}
-    __device__ float operator()(float s, float lse, int distance) const {
-        if constexpr (kind == Kind::alibi) return ptx::exp2_approximate(fmaf(s, scale, fmaf(slope, float(-distance), -lse)));
-        return ptx::exp2_approximate(fmaf(s, scale, -lse));
+    __device__ Probability(const Backward& a_, unsigned h) : a(a_), slope(kind == Kind::alibi ? a.slopes[h] * log2_e : 0.0f) {}
+    /// What alibi adds to the score of the lane's first element, whose key is `distance` before its query.
+    __device__ float position(int distance) const { return kind == Kind::alibi ? -slope * float(distance) : 0.0f; }
+    /// An element whose distance is greater by `further`.
+    __device__ float operator()(float s, float lse, float position, int further) const {
+        if constexpr (kind == Kind::alibi) return ptx::exp2_approximate(fmaf(s, a.score_scale, fmaf(slope, float(-further), position) - lse));
+        return ptx::exp2_approximate(fmaf(s, a.score_scale, -lse));
     }
 };
 

@@ -15,174 +15,222 @@ struct QueryTile {
 template <int D, Kind kind, Owner owner>
 struct alignas(16) RowPass : Plan<D, kind, owner> {
     using Plan = tiles::Plan<D, kind, owner>;
-    using Plan::relative, Plan::threads, Plan::owned, Plan::streamed, Plan::ring;
+    using Plan::relative, Plan::strips, Plan::threads, Plan::owned, Plan::streamed, Plan::ring;
     static constexpr bool of_keys = owner == Owner::keys;
     struct Shared {
         QueryTile<D, streamed> queries[2];
         Ring<D, ring, Plan::bands> bands;
+        float own_scalars[relative ? owned : 1];  // c_j, or e_d
     };
-    static_assert(sizeof(QueryTile<D, streamed>[2]) >= sizeof(Tile<D, owned>));
+    static_assert(!of_keys || sizeof(QueryTile<D, streamed>[2]) >= sizeof(Tile<D, owned>));  // the results pass through there
 
-    FragmentC dk[D / 8] = {};  // or dr
-    FragmentC dv[of_keys ? D / 8 : 1] = {};
-    FragmentA k[D / 16];  // own rows of K, or of r
-    FragmentA v[of_keys ? D / 16 : 1];
-    float scalars[2] = {}, sums[2] = {};  // of rows g and g + 8: c_j, or e_d; Σ_i G
+    FragmentC dk[strips][D / 8] = {};  // or dr
+    FragmentC dv[of_keys ? strips : 1][D / 8] = {};
+    FragmentA k[strips][D / 16];       // own rows of K, or of r
+    FragmentA v[of_keys ? strips : 1][D / 16];
+    float sums[strips][2] = {};  // of rows g and g + 8: Σ_i G
     const Backward& a;
     Shared& shared;
-    int64_t h, b;    // of distances: b is unused
-    int first, own;  // the first own row of the block, and of the warp
+    __device__ static unsigned h() { return ptx::block_index<0>(); }
+    __device__ static unsigned b() { return ptx::block_index<1>(); }  // of keys alone
+    const int first = int(blockIdx.z) * owned;           // own row of the block
+    int own;                                             // and of the warp
 
     /// The longest sums are those of the first rows: they start first, in all heads.
     __device__ RowPass(const Backward& a_, Shared& shared_) : a(a_), shared(shared_) {
-        const unsigned heads = unsigned(of_keys ? a.B * a.H : a.H), unit = blockIdx.x % heads;
-        h = unit % a.H;
-        b = unit / a.H;
-        first = int(blockIdx.x / heads) * owned;
-        own = first + int(threadIdx.x) / warp_size * 16;
-        if constexpr (of_keys) {
-            load_a<D>(k, a.operand(b, h, 1), own);
-            load_a<D>(v, a.operand(b, h, 2), own);
-        } else {
-            load_a<D>(k, a.distances(h), own);
+        const unsigned head = h(), sequence = b();
+        own = first + int(threadIdx.x / warp_size) * 16 * strips;
+#pragma unroll
+        for (int m = 0; m < strips; m++) {
+            load_a<D>(k[m], of_keys ? a.operand<D>(sequence, head, 1) : a.distances<D>(head), own + 16 * m);
+            if constexpr (of_keys) load_a<D>(v[m], a.operand<D>(sequence, head, 2), own + 16 * m);
         }
-        if constexpr (relative) {
-            const float* from = of_keys ? a.c + unit * a.pitch : a.e + unit * a.pitch;
-            for (int half = 0; half < 2; half++) scalars[half] = own_row(half) < int(a.T) ? from[own_row(half)] : 0.0f;
-        }
+        if constexpr (relative)
+            for (int n = int(threadIdx.x); n < owned; n += threads)
+                shared.own_scalars[n] = first + n < a.T ? (of_keys ? a.c : a.e)[a.unit(of_keys ? sequence : 0, head) * a.pitch + first + n] : 0.0f;
     }
-    __device__ int own_row(int half) const { return own + lane_row() + 8 * half; }
+    __device__ int own_row(int m, int half) const { return own + 16 * m + lane_row() + 8 * half; }
 
-    /// A tile of the stream: its sequence and first query, where its queries and its new rows of the bands lie in shared memory.
+    /// A tile of the stream. It is the one after `before` others.
     struct Cursor {
-        int sequence, query, stage, slot;
+        int sequence, query, before;
     };
-    __device__ Cursor begin() const { return {of_keys ? int(b) : 0, first, 0, 0}; }
-    __device__ bool at_end(const Cursor& tile) const { return tile.sequence == (of_keys ? int(b) + 1 : int(a.B)); }
-    __device__ void advance(Cursor& tile) const {
+    /// Where its new rows of the bands are in the ring.
+    __device__ int slot(const Cursor& tile) const {
+        return int(unsigned(of_keys ? tile.query - first : tile.before * streamed) % ring);
+    }
+    static_assert(ring / streamed % 2 == 0);  // so that the slot also says which of the two buffers holds the queries
+    __device__ QueryTile<D, streamed>& queries(const Cursor& tile) const { return shared.queries[slot(tile) / streamed % 2]; }
+    __device__ bool at_end(const Cursor& tile) const { return of_keys ? tile.query >= a.T : tile.sequence == a.B; }
+    __device__ Cursor after(Cursor tile) const {
+        tile.before++;
         tile.query += streamed;
-        tile.stage ^= 1;
-        tile.slot = tile.slot == ring - streamed ? 0 : tile.slot + streamed;
-        if (tile.query >= int(a.T)) tile.query = first, tile.sequence++;
+        if (!of_keys && tile.query >= a.T) tile.query = first, tile.sequence++;
+        return tile;
     }
     /// Starts copying a tile.
     __device__ void start(const Cursor& tile) {
-        const int64_t unit = tile.sequence * a.H + h;
-        const int partner = tile.query - first;  // the first new row of the bands
-        QueryTile<D, streamed>& to = shared.queries[tile.stage];
-        load_rows_async<threads, streamed>(to.q, 0, a.operand(tile.sequence, h, 0), tile.query);
-        load_rows_async<threads, streamed>(to.dout, 0, a.output_gradient(tile.sequence, h), tile.query);
+        const unsigned head = h(), sequence = of_keys ? b() : unsigned(tile.sequence);
+        const int64_t unit = a.unit(sequence, head);
+        const int partner = tile.query - first, at = slot(tile);  // the first new row of the bands, and where it goes
+        QueryTile<D, streamed>& to = queries(tile);
+        load_rows_async<threads, streamed>(to.q, 0, a.operand<D>(sequence, head, 0), tile.query);
+        load_rows_async<threads, streamed>(to.dout, 0, a.output_gradient<D>(sequence, head), tile.query);
         load_floats_async<2 * streamed>(to.terms, a.query_terms + (unit * a.pitch + tile.query) * 2);
         if constexpr (relative) {
-            load_rows_async<threads, streamed>(shared.bands.band[0], tile.slot, of_keys ? a.distances(h) : a.operand(tile.sequence, h, 1), partner);
-            if constexpr (!of_keys) load_rows_async<threads, streamed>(shared.bands.band[1], tile.slot, a.operand(tile.sequence, h, 2), partner);
-            load_floats_async<streamed>(shared.bands.scalars + tile.slot, (of_keys ? a.e + h * a.pitch : a.c + unit * a.pitch) + partner);
+            load_rows_async<threads, streamed>(shared.bands.band[0], at, of_keys ? a.distances<D>(head) : a.operand<D>(sequence, head, 1), partner);
+            if constexpr (!of_keys) load_rows_async<threads, streamed>(shared.bands.band[1], at, a.operand<D>(sequence, head, 2), partner);
+            load_floats_async<streamed>(shared.bands.scalars + at, (of_keys ? a.e + a.unit(0, head) * a.pitch : a.c + unit * a.pitch) + partner);
         }
         ptx::cp_async_commit();
     }
 
-    /// S of the queries from row `at` of their tile on. `lower` and `upper` are where the rows of the band are in the ring.
-    __device__ void add_scores(Square& s, const QueryTile<D, streamed>& queries, int at, int lower, int upper) const {
-        Band band;
-        start_rows(s, scalars);
+    /// S of the queries from row `at` of their tile on. Block m of 16 rows of the band is at band_at[m] in the ring; strip m's lower half
+    /// is block strips − 1 − m.
+    __device__ void add_scores(Square (&s)[strips], const QueryTile<D, streamed>& queries, int at, const int (&band_at)[strips + 1]) const {
+        Square band[strips + 1];
         if constexpr (relative) {
-            const float(&of)[ring] = shared.bands.scalars;
-            start_rows(band.lower, {of[lower + lane_row()], of[lower + lane_row() + 8]});
-            start_rows(band.upper, {of[upper + lane_row()], of[upper + lane_row() + 8]});
+#pragma unroll
+            for (int m = 0; m < strips; m++) start_rows(s[m], shared.own_scalars + own - first + 16 * m);
+#pragma unroll
+            for (int m = 0; m <= strips; m++) start_rows(band[m], shared.bands.scalars + band_at[m]);
         }
 #pragma unroll
         for (int c = 0; c < D; c += 16) {
             const FragmentB q = load_b(queries.q, at, c);
-            multiply(s, k[c / 16], q);
-            if constexpr (relative) add_band(band, shared.bands.band[0], lower, upper, c, q);
+#pragma unroll
+            for (int m = 0; m < strips; m++) multiply(s[m], k[m][c / 16], q);
+            if constexpr (relative) add_band(band, shared.bands.band[0], band_at, c, q);
         }
-        if constexpr (relative) add_shifted_rows(s, band);
+        if constexpr (relative) {
+            __syncwarp();  // for the compiler: products and shuffles mixed take more registers than there are
+            add_shifted_bands(s, band);
+        }
     }
     /// dP of the same.
-    __device__ void add_probability_gradient(Square& dp, const QueryTile<D, streamed>& queries, int at, int lower, int upper) const {
-        Band band;
+    __device__ void add_probability_gradient(Square (&dp)[strips], const QueryTile<D, streamed>& queries, int at,
+                                             const int (&band_at)[strips + 1]) const {
+        Square band[strips + 1];
 #pragma unroll
         for (int c = 0; c < D; c += 16) {
             const FragmentB dout = load_b(queries.dout, at, c);
-            if constexpr (of_keys) multiply(dp, v[c / 16], dout);
-            if constexpr (!of_keys) add_band(band, shared.bands.band[1], lower, upper, c, dout);
+            if constexpr (of_keys)
+#pragma unroll
+                for (int m = 0; m < strips; m++) multiply(dp[m], v[m][c / 16], dout);
+            else
+                add_band(band, shared.bands.band[1], band_at, c, dout);
         }
-        if constexpr (!of_keys) add_shifted_rows(dp, band);
+        if constexpr (!of_keys) add_shifted_bands(dp, band);
     }
-    /// P in place of S and G in place of dP. `distance` is that of the square's upper left element.
-    __device__ void softmax_gradient(const Probability<kind>& probability, const float* terms, int distance, Square& s, Square& dp) {
+    /// band += its rows, columns from c on, by `right`
+    __device__ static void add_band(Square (&band)[strips + 1], const Tile<D, ring>& rows, const int (&band_at)[strips + 1], int c,
+                                    const FragmentB& right) {
+#pragma unroll
+        for (int m = 0; m <= strips; m++) multiply(band[m], load_a(rows, band_at[m], c), right);
+    }
+    __device__ static void add_shifted_bands(Square (&s)[strips], const Square (&band)[strips + 1]) {
+#pragma unroll
+        for (int m = 0; m < strips; m++) add_shifted_rows(s[m], band[strips - 1 - m], band[strips - m]);
+    }
+    /// P in place of S and G in place of dP, for one strip. `distance` is that of the square's upper left element.
+    __device__ void softmax_gradient(const Probability<kind>& probability, const float* terms, int distance, Square& s, Square& dp,
+                                     float (&sum)[2]) const {
+        const float position = probability.position(distance + 2 * lane_column() - lane_row());
 #pragma unroll
         for (int n = 0; n < 2; n++) {
             const Vector<float, 4> of = load_vector<4>(terms + 2 * (8 * n + 2 * lane_column()));
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const int column = 8 * n + 2 * lane_column() + i % 2, row = lane_row() + i / 2 * 8;
                 float &p = s.x[n].x[i], &g = dp.x[n].x[i];
-                p = probability(p, of[i % 2 * 2], distance + column - row);
+                p = probability(p, of[i % 2 * 2], position, 8 * n + i % 2 - i / 2 * 8);
                 g = p * (g - of[i % 2 * 2 + 1]);
-                sums[i / 2] += g;
+                sum[i / 2] += g;
             }
         }
     }
-    /// 16 queries from row `at` of their tile on, which are `skipped` after the warp's own rows; the upper half of their band is at `upper`.
-    __device__ void add_square(const Probability<kind>& probability, const QueryTile<D, streamed>& queries, int at, int skipped, int upper) {
-        Square s, dp;
-        // The lower half of the diagonal's band is row −16 … −1: masked, whatever is there.
-        const int lower = skipped == 0 ? upper : upper == 0 ? ring - 16 : upper - 16;
-        add_scores(s, queries, at, lower, upper);
-        add_probability_gradient(dp, queries, at, lower, upper);
-        if (skipped == 0) hide(s, dp, [](int row, int query) { return query < row; });
-        softmax_gradient(probability, queries.terms + 2 * at, skipped, s, dp);
-        if constexpr (of_keys) add_product(dv, pack(s.x[0], s.x[1]), queries.dout, at);
-        add_product(dk, pack(dp.x[0], dp.x[1]), queries.q, at);
+    /// 16 queries from row `at` of their tile on, which are `skipped` after the warp's own rows; the last block of their band is at `slot`.
+    __device__ void add_square(const Probability<kind>& probability, const QueryTile<D, streamed>& queries, int at, int skipped, int slot) {
+        // On the diagonal rows of the band before the first are masked, whatever is there.
+        int band_at[strips + 1];
+#pragma unroll
+        for (int m = 0; m <= strips; m++) {
+            const int before = 16 * (strips - m);
+            band_at[m] = skipped < before ? slot : slot < before ? slot + ring - before : slot - before;
+        }
+        Square s[strips], dp[strips];
+        add_scores(s, queries, at, band_at);
+        add_probability_gradient(dp, queries, at, band_at);
+#pragma unroll
+        for (int m = 0; m < strips; m++) {
+            const int distance = skipped - 16 * m;
+            if (skipped < 16 * strips) hide(s[m], dp[m], [&](int row, int query) { return distance + query < row; });
+            softmax_gradient(probability, queries.terms + 2 * at, distance, s[m], dp[m], sums[m]);
+        }
+        FragmentA left[strips];
+        if constexpr (of_keys) {
+            pack(left, s);
+            add_product<strips, D>(dv, left, queries.dout, at);
+        }
+        pack(left, dp);
+        add_product<strips, D>(dk, left, queries.q, at);
     }
     __device__ void run() {
-        const Probability<kind> probability(a, h);
-        Cursor tile = begin(), next = tile;
-        if (!at_end(next)) start(next);
-        for (; !at_end(tile); advance(tile)) {
+        const Probability<kind> probability(a, h());
+        Cursor tile{0, first, 0};
+        if (!at_end(tile)) start(tile);
+        for (; !at_end(tile); tile = after(tile)) {
             ptx::cp_async_wait<0>();
             __syncthreads();
-            advance(next);
-            if (!at_end(next)) start(next);
+            if (!at_end(after(tile))) start(after(tile));
 #pragma unroll 1
             for (int at = 0; at < streamed; at += 16) {
-                const int skipped = tile.query + at - own, slot = tile.slot + at - (own - first);
-                if (skipped >= 0 && tile.query + at < int(a.T))
-                    add_square(probability, shared.queries[tile.stage], at, skipped, slot < 0 ? slot + ring : slot);
+                const int skipped = tile.query + at - own, last = slot(tile) + at - (own - first);
+                if (skipped >= 0 && tile.query + at < a.T)
+                    add_square(probability, queries(tile), at, skipped, last < 0 ? last + ring : last);
             }
         }
     }
 
     /// What u or v add: dk_j += u Σ_i G_ij, or dr_d += v Σ_i G_i,i−d. The sums are kept for the gradients of u and v.
-    __device__ void add_bias(const Bias& bias, float* kept) {
+    __device__ void add_bias(int m, const Bias& bias, unsigned head, float* kept) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const float sum = quad_sum(sums[half]);
-            if (lane_column() == 0 && own_row(half) < int(a.T)) kept[own_row(half)] = sum * a.scale;
+            const float sum = quad_sum(sums[m][half]);
+            if (lane_column() == 0 && own_row(m, half) < a.T) kept[own_row(m, half)] = sum * a.scale;
 #pragma unroll
             for (int n = 0; n < D / 8; n++)
 #pragma unroll
-                for (int c = 0; c < 2; c++) dk[n].x[2 * half + c] += bias[h * D + 8 * n + 2 * lane_column() + c] * sum;
+                for (int c = 0; c < 2; c++) dk[m][n].x[2 * half + c] += bias[int64_t{head} * D + 8 * n + 2 * lane_column() + c] * sum;
         }
     }
     __device__ void store_keys() {
-        if constexpr (relative) add_bias(a.u, a.key_sums + (b * a.H + h) * a.pitch);
+        const unsigned head = h(), sequence = b();
         __syncthreads();
         auto& staging = reinterpret_cast<Tile<D, owned>&>(shared);
-        const int64_t stride = a.H * 3 * D;
-        store_rows<D>(dk, a.scale, staging, own - first, a.gradient(b, h, 1) + own * stride, stride, a.T - own);
-        store_rows<D>(dv, 1, staging, own - first, a.gradient(b, h, 2) + own * stride, stride, a.T - own);
+        const int64_t stride = int64_t{a.H} * (3 * D);
+#pragma unroll
+        for (int m = 0; m < strips; m++) {
+            const int row = own + 16 * m;
+            if constexpr (relative) add_bias(m, a.u, head, a.key_sums + a.unit(sequence, head) * a.pitch);
+            store_rows<D>(dk[m], a.scale, staging, row - first, a.gradient<D>(sequence, head, 1, row), stride, a.T - row);
+            store_rows<D>(dv[m], 1, staging, row - first, a.gradient<D>(sequence, head, 2, row), stride, a.T - row);
+        }
     }
     __device__ void store_distances() {
-        add_bias(a.v, a.distance_sums + h * a.pitch);
+        const unsigned head = h();
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            if (own_row(half) >= int(a.T)) continue;
-            float* row = a.dr + (own_row(half) * a.H + h) * D + 2 * lane_column();
+        for (int m = 0; m < strips; m++) {
+            add_bias(m, a.v, head, a.distance_sums + a.unit(0, head) * a.pitch);
 #pragma unroll
-            for (int n = 0; n < D / 8; n++)
-                store_vector(row + 8 * n, Vector<float, 2>{{dk[n].x[2 * half] * a.scale, dk[n].x[2 * half + 1] * a.scale}});
+            for (int half = 0; half < 2; half++) {
+                if (own_row(m, half) >= a.T) continue;
+                float* row = a.dr + (int64_t{own_row(m, half)} * a.H + head) * D + 2 * lane_column();
+#pragma unroll
+                for (int n = 0; n < D / 8; n++) {
+                    const float(&x)[4] = dk[m][n].x;
+                    store_vector(row + 8 * n, Vector<float, 2>{{x[2 * half] * a.scale, x[2 * half + 1] * a.scale}});
+                }
+            }
         }
     }
 };
@@ -203,8 +251,7 @@ __global__ void __launch_bounds__(Plan<D, kind, owner>::threads, Plan<D, kind, o
 template <int D, Kind kind, Owner owner>
 static void start_row_pass(Context& ctx, const Backward& a) {
     using Pass = RowPass<D, kind, owner>;
-    const int64_t heads = owner == Owner::keys ? a.B * a.H : a.H;
-    launch(ctx, {blocks_for(a.T, Pass::owned) * unsigned(heads), Pass::threads, sizeof(typename Pass::Shared)},
+    launch(ctx, {dim3(unsigned(a.H), owner == Owner::keys ? a.B : 1, blocks_for(a.T, Pass::owned)), Pass::threads, sizeof(typename Pass::Shared)},
            attention_backward_rows<D, kind, owner>, a);
 }
 template <>

@@ -153,6 +153,20 @@ __device__ inline void cp_async_wait() {
 #endif
 }
 
+/// blockIdx.x (0), y (1) or z (2), read anew at each call: the compiler keeps no register for it, as it would for blockIdx in a loop.
+template <int axis>
+__device__ inline unsigned block_index() {
+#ifdef CLOVER_SIMT
+    return axis == 0 ? blockIdx.x : axis == 1 ? blockIdx.y : blockIdx.z;
+#else
+    unsigned index;
+    if constexpr (axis == 0) asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+    if constexpr (axis == 1) asm volatile("mov.u32 %0, %%ctaid.y;" : "=r"(index));
+    if constexpr (axis == 2) asm volatile("mov.u32 %0, %%ctaid.z;" : "=r"(index));
+    return index;
+#endif
+}
+
 /// Stops the kernel; the next call of the runtime reports it.
 __device__ inline void trap() {
 #ifdef CLOVER_SIMT
