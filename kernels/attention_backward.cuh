@@ -32,8 +32,6 @@
 // The bands' rows arrive once per block, in a ring: in all three passes tile n of the stream needs, beside the `owned` rows before them,
 // the rows `streamed` n … `streamed` (n + 1) − 1 of the band (r, or K and V) — the first tile lies on the diagonal, n = 0.
 #pragma once
-#include <type_traits>
-
 #include "attention_cuda.h"
 #include "attention_tile.cuh"
 
@@ -85,17 +83,17 @@ struct Backward {
     }
 };
 
-/// How a pass is cut up. A warp has one strip of 16 own rows, or two where its registers hold the sums and operands of both: then each
-/// fragment that it loads from shared memory serves two products.
+/// How a pass is cut up: what the registers hold without spills. A warp has one strip of 16 own rows, or two where its registers take the
+/// sums and operands of both; then each fragment that it loads from shared memory serves two products.
 template <int D, Kind kind, Owner owner>
 struct Plan {
     static constexpr bool relative = kind == Kind::relative;
-    static constexpr int strips = D <= 64 && !(relative && owner == Owner::keys && D > 32) && !(relative && owner == Owner::queries) ? 2 : 1;
-    static constexpr int warps = D <= 64 ? 4 : 8;
-    static constexpr int threads = warps * warp_size;
-    static constexpr int blocks = D > 64 ? 1 : strips == 2 ? 2 : 3;
+    static constexpr int widest_of_two = owner == Owner::distances ? 64 : owner == Owner::keys ? (relative ? 32 : 64) : relative ? 0 : 80;
+    static constexpr int strips = D <= widest_of_two ? 2 : 1;
+    static constexpr int warps = strips == 2 || D <= 64 ? 4 : 8, threads = warps * warp_size;
+    static constexpr int blocks = strips == 2 ? 2 : D <= 64 ? 3 : 1;  // to a multiprocessor, at least
     static constexpr int owned = 16 * strips * warps, streamed = relative ? 32 : 64;
-    static constexpr int ring = owned + 2 * streamed;  // rows: those in use, and those that arrive for the next tile
+    static constexpr int ring = owned + 2 * streamed;  // rows of a band: those in use, and those that arrive for the next tile
     static constexpr int bands = !relative || owner == Owner::queries ? relative : owner == Owner::keys ? 1 : 2;
 };
 
@@ -250,28 +248,6 @@ __device__ inline void hide(Square& s, Square& dp, Hidden&& hidden) {
             }
 }
 
-/// 16 rows of sums, times a factor, as bf16 to rows 0 … count − 1 of `to`. They pass through the warp's own rows of `staging`, so that
-/// they leave in pieces of 16 bytes.
-template <int D, int tile_rows>
-__device__ inline void store_rows(const FragmentC (&sums)[D / 8], float factor, Tile<D, tile_rows>& staging, int at, bf16* to, int64_t stride,
-                                  int64_t count) {
-#pragma unroll
-    for (int n = 0; n < D / 8; n++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const float(&x)[4] = sums[n].x;
-            const uint32_t pair = ptx::pack_bf16(x[2 * half] * factor, x[2 * half + 1] * factor);
-            ptx::store<4>(staging.at(at + lane_row() + 8 * half, 8 * n + 2 * lane_column()), &pair);
-        }
-    __syncwarp();
-#pragma unroll
-    for (int n = lane_of_warp(); n < 16 * D / 8; n += warp_size) {
-        const int row = n / (D / 8), column = n % (D / 8) * 8;
-        if (row < count) store_vector(to + row * stride + column, load_vector<8>(staging.at(at + row, column)));
-    }
-    __syncwarp();
-}
-
 // ---- The passes --------------------------------------------------------------------------------------------
 
 template <Owner owner>
@@ -283,18 +259,6 @@ void run_pass<Owner::queries>(Context& ctx, Kind kind, const Backward& a);
 template <>
 void run_pass<Owner::distances>(Context& ctx, Kind kind, const Backward& a);
 
-/// Calls f(std::integral_constant<int, D>) for a head size that has kernels; else returns false.
-template <class F>
-bool by_head_size(int64_t D, F&& f) {
-    switch (D) {
-        case 32: f(std::integral_constant<int, 32>{}); return true;
-        case 64: f(std::integral_constant<int, 64>{}); return true;
-        case 80: f(std::integral_constant<int, 80>{}); return true;
-        case 96: f(std::integral_constant<int, 96>{}); return true;
-        case 128: f(std::integral_constant<int, 128>{}); return true;
-    }
-    return false;
-}
 /// Calls f with the head size and the kind of position as integral constants.
 template <class F>
 void by_shape(int64_t D, Kind kind, F&& f) {

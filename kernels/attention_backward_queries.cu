@@ -27,52 +27,59 @@ struct alignas(16) QueryPass : Plan<D, kind, Owner::queries> {
     FragmentA gradient[1] = {};  // and G of this square for those distances
     const Backward& a;
     Shared& shared;
-    const unsigned h = blockIdx.x, b = blockIdx.y;
+    __device__ static unsigned h() { return ptx::block_index<0>(); }
+    __device__ static unsigned b() { return ptx::block_index<1>(); }
     const int first = int(gridDim.z - 1 - blockIdx.z) * owned;  // own query of the block
     int own;                                                    // and of the warp
     int top;                                                    // the end of the keys that the block sees, a multiple of `streamed`
 
     /// The last queries see most keys: they start first, in all heads.
     __device__ QueryPass(const Backward& a_, Shared& shared_) : a(a_), shared(shared_) {
+        const unsigned head = h(), sequence = b();
         own = first + int(threadIdx.x / warp_size) * 16 * strips;
         top = min(first + owned, (a.T + streamed - 1) / streamed * streamed);
 #pragma unroll
         for (int m = 0; m < strips; m++) {
-            load_a<D>(q[m], a.operand<D>(b, h, 0), own + 16 * m);
-            load_a<D>(dout[m], a.output_gradient<D>(b, h), own + 16 * m);
+            load_a<D>(q[m], a.operand<D>(sequence, head, 0), own + 16 * m);
+            load_a<D>(dout[m], a.output_gradient<D>(sequence, head), own + 16 * m);
             for (int half = 0; half < 2; half++) {
                 const int query = own + 16 * m + lane_row() + 8 * half;
                 const bool valid = query < a.T;
-                const float* terms = a.query_terms + (a.unit(b, h) * a.pitch + (valid ? query : 0)) * 2;
+                const float* terms = a.query_terms + (a.unit(sequence, head) * a.pitch + (valid ? query : 0)) * 2;
                 lse[m][half] = valid ? terms[0] : INFINITY;
                 delta[m][half] = valid ? terms[1] : 0.0f;
             }
         }
     }
 
-    /// Starts copying the keys from `key` on; of r the distances that they add.
-    __device__ void start(int key, int stage, int slot) {
-        Keys& to = shared.keys[stage];
-        load_rows_async<threads, streamed>(to.k, 0, a.operand<D>(b, h, 1), key);
-        load_rows_async<threads, streamed>(to.v, 0, a.operand<D>(b, h, 2), key);
+    /// Where the distances that the tile of keys from `key` on adds are in the ring, and its buffer.
+    __device__ int slot(int key) const { return int(unsigned(top - streamed - key) % ring); }
+    static_assert(ring / streamed % 2 == 0);
+    __device__ Keys& keys(int key) const { return shared.keys[slot(key) / streamed % 2]; }
+    /// Starts copying that tile; of r the distances that it adds.
+    __device__ void start(int key) {
+        const unsigned head = h(), sequence = b();
+        Keys& to = keys(key);
+        load_rows_async<threads, streamed>(to.k, 0, a.operand<D>(sequence, head, 1), key);
+        load_rows_async<threads, streamed>(to.v, 0, a.operand<D>(sequence, head, 2), key);
         if constexpr (relative) {
-            const int distance = top - streamed - key;
-            load_floats_async<streamed>(to.scalars, a.c + a.unit(b, h) * a.pitch + key);
-            load_rows_async<threads, streamed>(shared.band.band[0], slot, a.distances<D>(h), distance);
-            load_floats_async<streamed>(shared.band.scalars + slot, a.e + a.unit(0, h) * a.pitch + distance);
+            const int distance = top - streamed - key, at = slot(key);
+            load_floats_async<streamed>(to.scalars, a.c + a.unit(sequence, head) * a.pitch + key);
+            load_rows_async<threads, streamed>(shared.band.band[0], at, a.distances<D>(head), distance);
+            load_floats_async<streamed>(shared.band.scalars + at, a.e + a.unit(0, head) * a.pitch + distance);
         }
         ptx::cp_async_commit();
     }
     /// S of the keys from row `at` of their tile on; `upper` is where the upper half of their band is in the ring.
-    __device__ void add_scores(Square (&s)[strips], const Keys& keys, int at, int upper) {
+    __device__ void add_scores(Square (&s)[strips], const Keys& tile, int at, int upper) {
         Square band;
         if constexpr (relative) {
-            start_columns(s[0], keys.scalars + at);
+            start_columns(s[0], tile.scalars + at);
             start_columns(band, shared.band.scalars + upper);
         }
 #pragma unroll
         for (int c = 0; c < D; c += 16) {
-            const FragmentB k = load_b(keys.k, at, c);
+            const FragmentB k = load_b(tile.k, at, c);
 #pragma unroll
             for (int m = 0; m < strips; m++) multiply(s[m], q[m][c / 16], k);
             if constexpr (relative) multiply(band, q[0][c / 16], load_b(shared.band.band[0], upper, c));
@@ -83,10 +90,10 @@ struct alignas(16) QueryPass : Plan<D, kind, Owner::queries> {
         }
     }
     /// dP of the same.
-    __device__ void add_probability_gradient(Square (&dp)[strips], const Keys& keys, int at) const {
+    __device__ void add_probability_gradient(Square (&dp)[strips], const Keys& tile, int at) const {
 #pragma unroll
         for (int c = 0; c < D; c += 16) {
-            const FragmentB v = load_b(keys.v, at, c);
+            const FragmentB v = load_b(tile.v, at, c);
 #pragma unroll
             for (int m = 0; m < strips; m++) multiply(dp[m], dout[m][c / 16], v);
         }
@@ -112,10 +119,10 @@ struct alignas(16) QueryPass : Plan<D, kind, Owner::queries> {
         gradient[0] = shifted.upper;
     }
     /// 16 keys from row `at` of their tile on, which are `distance` before the warp's first query.
-    __device__ void add_square(const Probability<kind>& probability, const Keys& keys, int at, int distance, int upper) {
+    __device__ void add_square(const Probability<kind>& probability, const Keys& tile, int at, int distance, int upper) {
         Square s[strips], dp[strips];
-        add_scores(s, keys, at, upper);
-        add_probability_gradient(dp, keys, at);
+        add_scores(s, tile, at, upper);
+        add_probability_gradient(dp, tile, at);
 #pragma unroll
         for (int m = 0; m < strips; m++) {
             const int from = distance + 16 * m;
@@ -124,43 +131,38 @@ struct alignas(16) QueryPass : Plan<D, kind, Owner::queries> {
         }
         FragmentA left[strips];
         pack(left, dp);
-        add_product<strips, D>(dq, left, keys.k, at);
+        add_product<strips, D>(dq, left, tile.k, at);
         if constexpr (relative) add_positions(dp[0], distance, upper == 0 ? ring - 16 : upper - 16);
     }
     __device__ void run() {
-        const Probability<kind> probability(a, h);
-        int stage = 0, slot = 0;
+        const Probability<kind> probability(a, h());
         // Where the distances from own − (row `at` of the tile) on are.
-        const auto upper = [&](int at) {
-            const int row = slot + own - at - (top - streamed);
+        const auto upper = [&](int key, int at) {
+            const int row = slot(key) + own - at - (top - streamed);
             return row < 0 ? row + ring : row;
         };
-        start(top - streamed, stage, slot);
+        start(top - streamed);
         for (int key = top - streamed; key >= 0; key -= streamed) {
             ptx::cp_async_wait<0>();
             __syncthreads();
-            const int after = slot == ring - streamed ? 0 : slot + streamed;
-            if (key > 0) start(key - streamed, stage ^ 1, after);
+            if (key > 0) start(key - streamed);
 #pragma unroll 1
             for (int at = streamed - 16; at >= 0; at -= 16) {
                 const int distance = own - (key + at);
-                if (distance > -16 * strips && own < a.T) add_square(probability, shared.keys[stage], at, distance, upper(at));
+                if (distance > -16 * strips && own < a.T) add_square(probability, keys(key), at, distance, upper(key, at));
             }
-            if (key == 0) break;
-            stage ^= 1;
-            slot = after;
         }
         if constexpr (relative)
-            if (own < a.T) add_product<1, D>(dq, gradient, shared.band.band[0], upper(0));
+            if (own < a.T) add_product<1, D>(dq, gradient, shared.band.band[0], upper(0, 0));
     }
     __device__ void store() {
+        const unsigned head = h(), sequence = b();
         __syncthreads();
-        const int64_t stride = int64_t{a.H} * (3 * D);
+        bf16* staging = reinterpret_cast<Tile<D, owned>&>(shared).at(own - first, 0);
 #pragma unroll
         for (int m = 0; m < strips; m++) {
             const int row = own + 16 * m;
-            store_rows<D>(dq[m], a.scale, reinterpret_cast<Tile<D, owned>&>(shared), row - first, a.gradient<D>(b, h, 0, row), stride,
-                          a.T - row);
+            store_rows<D>(dq[m], a.scale, staging, a.gradient<D>(sequence, head, 0, row), int64_t{a.H} * (3 * D), a.T - row);
         }
     }
 };

@@ -206,14 +206,14 @@ struct alignas(16) RowPass : Plan<D, kind, owner> {
     __device__ void store_keys() {
         const unsigned head = h(), sequence = b();
         __syncthreads();
-        auto& staging = reinterpret_cast<Tile<D, owned>&>(shared);
+        bf16* staging = reinterpret_cast<Tile<D, owned>&>(shared).at(own - first, 0);
         const int64_t stride = int64_t{a.H} * (3 * D);
 #pragma unroll
         for (int m = 0; m < strips; m++) {
             const int row = own + 16 * m;
             if constexpr (relative) add_bias(m, a.u, head, a.key_sums + a.unit(sequence, head) * a.pitch);
-            store_rows<D>(dk[m], a.scale, staging, row - first, a.gradient<D>(sequence, head, 1, row), stride, a.T - row);
-            store_rows<D>(dv[m], 1, staging, row - first, a.gradient<D>(sequence, head, 2, row), stride, a.T - row);
+            store_rows<D>(dk[m], a.scale, staging, a.gradient<D>(sequence, head, 1, row), stride, a.T - row);
+            store_rows<D>(dv[m], 1, staging, a.gradient<D>(sequence, head, 2, row), stride, a.T - row);
         }
     }
     __device__ void store_distances() {

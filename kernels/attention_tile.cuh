@@ -12,6 +12,8 @@
 // A B fragment here is two of the instruction's, for columns 0 … 7 and 8 … 15. In a C fragment (16, 8) lane 4 g + t holds of rows g and
 // g + 8 the columns 2 t and 2 t + 1; pack() makes an A fragment of two neighbouring ones.
 #pragma once
+#include <type_traits>
+
 #include "bf16.h"
 #include "cuda.cuh"
 
@@ -167,6 +169,41 @@ __device__ inline float quad_sum(float x) {
 __device__ inline float quad_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(all_lanes, x, 1));
     return fmaxf(x, __shfl_xor_sync(all_lanes, x, 2));
+}
+
+/// 16 rows of C fragments, times a factor, as bf16 to rows 0 … count − 1 of `to`. They pass through `staging`, 16 rows of a tile for this warp
+/// alone, so that they leave in pieces of 16 bytes.
+template <int D>
+__device__ inline void store_rows(const FragmentC (&sums)[D / 8], float factor, bf16* staging, bf16* to, int64_t stride, int count) {
+#pragma unroll
+    for (int n = 0; n < D / 8; n++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const uint32_t pair = ptx::pack_bf16(sums[n].x[2 * half] * factor, sums[n].x[2 * half + 1] * factor);
+            ptx::store<4>(staging + (lane_row() + 8 * half) * pitch<D> + 8 * n + 2 * lane_column(), &pair);
+        }
+    __syncwarp();
+#pragma unroll
+    for (int row = lane_of_warp() % 8; row < 16; row += 8)
+#pragma unroll
+        for (int column = lane_of_warp() / 8 * 8; column < D; column += 32)
+            if (row < count) store_vector(to + row * stride + column, load_vector<8>(staging + row * pitch<D> + column));
+    __syncwarp();
+}
+
+// ---- For the host --------------------------------------------------------------------------------------------------------------
+
+/// Calls f(std::integral_constant<int, D>) for a head size that has fast kernels; else returns false.
+template <class F>
+bool by_head_size(int64_t D, F&& f) {
+    switch (D) {
+        case 32: f(std::integral_constant<int, 32>{}); return true;
+        case 64: f(std::integral_constant<int, 64>{}); return true;
+        case 80: f(std::integral_constant<int, 80>{}); return true;
+        case 96: f(std::integral_constant<int, 96>{}); return true;
+        case 128: f(std::integral_constant<int, 128>{}); return true;
+    }
+    return false;
 }
 
 }  // namespace clover::tiles
