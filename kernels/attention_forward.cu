@@ -292,8 +292,7 @@ __device__ void add_values(Sums<D> (&sums)[M], const FragmentA (&p)[M][rows / 16
         }
 }
 
-/// out = O / l and lse of 16 queries from `first` on. They go through `staging`, 16 rows of a tile that are the warp's own, so that they
-/// leave in pieces of 16 bytes.
+/// out = O / l and lse of 16 queries from `first` on, by way of `staging`, 16 rows of a tile that are the warp's own.
 template <int D, int M>
 __device__ void finish(Sums<D>& sums, float scale, bf16* staging, const Block<D, M>& block, int first) {
     const int stride = block.p.H * D, count = block.p.T - first;
@@ -304,20 +303,11 @@ __device__ void finish(Sums<D>& sums, float scale, bf16* staging, const Block<D,
         if (lane_column() == 0 && row < count)
             block.p.lse[block.unit() * block.p.T + first + row] = ln_2 * fmaf(sums.greatest[half], scale, log2f(sum));
 #pragma unroll
-        for (int n = 0; n < D / 8; n++) {
-            const float(&x)[4] = sums.out[n].x;
-            const uint32_t pair = ptx::pack_bf16(x[2 * half] * factor, x[2 * half + 1] * factor);
-            ptx::store<4>(staging + row * pitch<D> + 8 * n + 2 * lane_column(), &pair);
-        }
+        for (int n = 0; n < D / 8; n++)
+#pragma unroll
+            for (int c = 0; c < 2; c++) sums.out[n].x[2 * half + c] *= factor;
     }
-    __syncwarp();
-    bf16* out = block.p.out + (block.b() * block.p.T + first) * stride + block.h() * D;
-#pragma unroll
-    for (int row = lane_of_warp() % 8; row < 16; row += 8)
-#pragma unroll
-        for (int column = lane_of_warp() / 8 * 8; column < D; column += 32)
-            if (row < count) store_vector(out + row * stride + column, load_vector<8>(staging + row * pitch<D> + column));
-    __syncwarp();
+    store_rows<D>(sums.out, 1, staging, block.p.out + (block.b() * block.p.T + first) * stride + block.h() * D, stride, count);
 }
 
 template <int D, Kind kind>
@@ -355,19 +345,6 @@ __global__ void __launch_bounds__(threads, blocks_at_once<D, kind>) attention_fo
     }
 #pragma unroll
     for (int m = 0; m < M; m++) finish(sums[m], scale, shared.slot[0].tile.at(16 * warp, 0), block, first + 16 * m);
-}
-
-/// Calls f(std::integral_constant<int, D>) for a head size that has a kernel; else returns false.
-template <class F>
-bool by_head_size(int64_t D, F&& f) {
-    switch (D) {
-        case 32: f(std::integral_constant<int, 32>{}); return true;
-        case 64: f(std::integral_constant<int, 64>{}); return true;
-        case 80: f(std::integral_constant<int, 80>{}); return true;
-        case 96: f(std::integral_constant<int, 96>{}); return true;
-        case 128: f(std::integral_constant<int, 128>{}); return true;
-    }
-    return false;
 }
 
 template <int D, Kind kind>
