@@ -26,7 +26,7 @@ OBJECTS  := $(SOURCES:%.cpp=$(BUILD)/%.o)
 TEST_OBJECTS := $(TESTS:%.cpp=$(BUILD)/%.o)
 
 # These only call others, or build nothing: what is installed is asked for when something is built.
-CALLERS := all deps corpus-packages corpus demo test bench simt clean help
+CALLERS := all deps corpus-packages corpus demo test bench simt bench-simt cuda-report gpu-check clean help
 BUILDS  := $(filter-out $(CALLERS),$(or $(MAKECMDGOALS),all))
 .DEFAULT_GOAL := all
 .PHONY: $(CALLERS)
@@ -94,16 +94,30 @@ demo: corpus ## build, prepare a corpus, train a small BLOOM and a small Gopher,
 	@echo; echo "Continue a text of your own:  ./clover generate --checkpoint demo/bloom --prompt 'The installer'"
 
 test: deps ## build and run every test; ends with "N passed, M failed"
-	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/clover $(BUILD)/tests/run
-	CLOVER=$(BUILD)/clover $(BUILD)/tests/run
+	@$(MAKE) --no-print-directory -j$(JOBS) tested
+	CLOVER=$(BUILD)/clover CUDA_KERNELS=$(BUILD)/cuda/kernels.tsv $(BUILD)/tests/run
 
 bench: all ## speed of training steps against this machine's matrix-product peak
 	@for c in 10m 124m gopher-10m gopher-124m; do for r in fp32 bf16-master; do \
 	    ./clover bench train configs/bench-$$c.toml --set precision.recipe=$$r || exit 1; done; done
 
+simt: deps ## build ./clover-simt: the program with its device cuda run by the harness, on the CPU
+	@$(MAKE) --no-print-directory -j$(JOBS) clover-simt
+
+bench-simt: deps ## what every CUDA kernel moves, counted by the harness: bytes, sectors, bank conflicts
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/count-traffic
+	$(BUILD)/count-traffic
+
+cuda-report: deps ## registers, shared memory, spills and theoretical occupancy of every CUDA kernel
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/cuda/report.txt
+	@cat $(BUILD)/cuda/report.txt
+
+# Four minutes for the suite, four for the measurements; the build comes first.
+gpu-check: deps ## on a machine with a GPU (GPU_ARCH=sm_90a): the suite, open questions, speed; writes gpu-report.json and .md
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=$(BUILD)-gpu GPU_ARCH='$(if $(filter file,$(origin GPU_ARCH)),sm_90a,$(GPU_ARCH))' gpu-checked
 clean: ## remove everything that was built
-	rm -rf build build-san* clover
+	rm -rf build build-san* build-gpu clover clover-simt
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-8s %s\n", $$1, $$2}'
-	@echo; echo "  ./clover --help lists the program's own commands; SAN=1 builds with AddressSanitizer and UBSan."
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@echo; echo "  ./clover --help lists the program's own commands; SAN=1 builds with AddressSanitizer and UBSan, CUDA=none without CUDA."

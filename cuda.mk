@@ -80,7 +80,9 @@ ifneq ($(SAN),thread)
 SIMT_SOURCES ?= $(filter-out tests/simt/test_%,$(wildcard tests/simt/*.cpp))
 SIMT_TESTS   ?= $(wildcard tests/simt/test_*.cpp tests/simt/test_*.cu)
 SIMT_OBJECTS := $(SIMT_SOURCES:%.cpp=$(BUILD)/%.o) $(CU_SOURCES:%.cu=$(BUILD)/simt/%.o)
-SIMT_TEST_OBJECTS := $(patsubst %.cu,$(BUILD)/simt/%.o,$(patsubst %.cpp,$(BUILD)/%.o,$(SIMT_TESTS))) $(CU_TESTS:%.cu=$(BUILD)/simt/%.o)
+SIMT_TEST_OBJECTS = $(patsubst %.cu,$(BUILD)/simt/%.o,$(patsubst %.cpp,$(BUILD)/%.o,$(SIMT_TESTS))) $(CU_TESTS:%.cu=$(BUILD)/simt/%.o) \
+                     $(if $(filter tests/test_gpu_tools.cu,$(CU_TESTS)),$(SIMT_TOOLS))
+SIMT_TOOLS   = $(BUILD)/tests/gpu/workloads.o $(BUILD)/simt/tests/gpu/gpu.o $(BUILD)/simt/tests/gpu/probes.o
 SIMT_LIBS    := -lboost_context
 endif
 SIMT_FLAGS   := -std=c++20 -O2 -g -fsanitize=thread -ffp-contract=off -fno-tree-vectorize -Itests/simt -MMD -MP $(WARNINGS) -Wno-unknown-pragmas
@@ -99,4 +101,36 @@ $(BUILD)/clover-simt: $(BUILD)/train.o $(OBJECTS) $(SIMT_OBJECTS)
 clover-simt: $(BUILD)/clover-simt
 	@cp -f $< $@
 
--include $(CUDA_OBJECTS:.o=.d) $(SIMT_OBJECTS:.o=.d) $(SIMT_TEST_OBJECTS:.o=.d)
+# ---- Measuring (tests/gpu/) ----------------------------------------------------------------------------------------------------
+
+# On a GPU: the suites against the real device, and the program that asks and times it.
+$(BUILD)/tests/run-gpu: $(TEST_OBJECTS) $(OBJECTS) $(CUDA_OBJECTS) $(CU_TESTS:%.cu=$(BUILD)/cuda/%.o)
+$(BUILD)/gpu-check: $(BUILD)/tests/gpu/gpu_check.o $(BUILD)/tests/gpu/workloads.o $(OBJECTS) $(CUDA_OBJECTS) \
+                    $(BUILD)/cuda/tests/gpu/gpu.o $(BUILD)/cuda/tests/gpu/probes.o
+$(BUILD)/tests/run-gpu $(BUILD)/gpu-check:
+	$(if $(CUDA_HOME),,$(error $@ needs nvcc: $(CUDA_SAYS)))
+	@echo '  link $@'; $(CXX) $(LDFLAGS) $^ $(LDLIBS) $(CUDA_LINK) -o $@
+
+gpu-checked: $(BUILD)/clover $(BUILD)/tests/run-gpu $(BUILD)/gpu-check
+	$(BUILD)/gpu-check --look
+	-CLOVER=$(BUILD)/clover timeout 240 $(BUILD)/tests/run-gpu 2>&1 | tee $(BUILD)/suite.txt
+	$(BUILD)/gpu-check --suite $(BUILD)/suite.txt --seconds 180 --command 'make gpu-check GPU_ARCH="$(GPU_ARCH)"'
+
+# In the harness: the same program, small, and the counters.
+$(BUILD)/gpu-check-simt: $(BUILD)/tests/gpu/gpu_check.o
+$(BUILD)/count-traffic: $(BUILD)/tests/gpu/count_traffic.o
+$(BUILD)/gpu-check-simt $(BUILD)/count-traffic: $(SIMT_TOOLS) $(OBJECTS) $(SIMT_OBJECTS)
+	@echo '  link $@'; $(CXX) $(LDFLAGS) $^ $(LDLIBS) $(SIMT_LIBS) -o $@
+
+$(BUILD)/cuda/launches.tsv: $(BUILD)/count-traffic
+	@$< --launches $@ >$(BUILD)/cuda/traffic.txt
+
+$(BUILD)/cuda/report.txt: tests/gpu/report.awk $(BUILD)/cuda/launches.tsv $(BUILD)/cuda/kernels.tsv
+	@awk -f $^ >$@
+
+# What `make test` runs and reads.
+tested: $(BUILD)/clover $(BUILD)/tests/run $(if $(CUDA_HOME),$(BUILD)/cuda/kernels.tsv)
+.PHONY: tested gpu-checked
+
+-include $(CUDA_OBJECTS:.o=.d) $(SIMT_OBJECTS:.o=.d) $(SIMT_TEST_OBJECTS:.o=.d) $(CU_TESTS:%.cu=$(BUILD)/cuda/%.d)
+-include $(wildcard $(BUILD)/tests/gpu/*.d $(BUILD)/*/tests/gpu/*.d)

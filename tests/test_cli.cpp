@@ -268,6 +268,22 @@ TEST_SUITE("cli") {
         CHECK(contains(p.run("train --help").out, "optimizer.warmup"));
     }
 
+    TEST_CASE("without a GPU --device cuda says in one line why not, and the CPU trains, whether CUDA was built in or not") {
+        Program p;
+        p.prepare();
+        const std::string no_gpu = "CUDA_VISIBLE_DEVICES=";
+        for (const std::string command : {"train run.toml --set train.steps=2 --device cuda", "bench train run.toml --device cuda"}) {
+            const Result r = p.run(command, no_gpu);
+            INFO(command, "\n", r.err);
+            CHECK(r.code == 2);
+            CHECK(contains(r.err, "--device cuda: "));
+            CHECK((contains(r.err, "without CUDA") || contains(r.err, "no NVIDIA driver") || contains(r.err, "no NVIDIA GPU")));
+            CHECK(contains(r.err, "--device cpu"));
+            CHECK(lines_in(r.err) == 1);
+        }
+        CHECK(p.run("train run.toml --set train.steps=2 --device auto --out auto", no_gpu).code == 0);
+    }
+
     TEST_CASE("a run is not overwritten, and not continued with other values") {
         Program p;
         p.prepare();
