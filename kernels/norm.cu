@@ -53,28 +53,41 @@ struct Row {
     float mean, rstd, mean_g = 0, mean_g_xhat = 0;
 };
 
-/// Reads the rows' x and dy, keeping them at `kept` (at_once, 2, C) if that is given, and finds their means.
+/// Reads the rows' x and dy, keeping them at `kept` (at_once, 2, C) if that is given, and finds their means. A thread asks for 64 bytes
+/// before it uses the first.
 template <class Group, int width, class A>
 __device__ void read_rows(Row<A> (&rows)[at_once], A* kept, const BackwardRows<A>& n, float* reduction) {
+    constexpr int ahead = std::min<int>(2, 16 / (width * sizeof(A)));
+    const int step = Group::size() * width;
     float sums[2 * at_once] = {};
-    for (int i = Group::rank() * width; i < n.C; i += Group::size() * width) {
-        float w[width], dy[at_once][width], x[at_once][width];
+#pragma unroll 1
+    for (int begin = Group::rank() * width; begin < n.C; begin += ahead * step) {
+        Vector<A, width> dy[ahead][at_once], x[ahead][at_once];
 #pragma unroll
-        for (int k = 0; k < at_once; k++) {
-            if (!rows[k].dx) continue;
-            load_floats(dy[k], rows[k].dy + i);
-            load_floats(x[k], rows[k].x + i);
-        }
-        n.weight.load(w, i);
+        for (int v = 0; v < ahead; v++)
 #pragma unroll
-        for (int k = 0; k < at_once; k++) {
-            if (!rows[k].dx) continue;
-            if (kept) store_floats(kept + 2 * k * padded_columns(n.C) + i, dy[k]);
-            if (kept) store_floats(kept + (2 * k + 1) * padded_columns(n.C) + i, x[k]);
-            for (int j = 0; j < width; j++) {
-                const float g = dy[k][j] * w[j];
-                sums[2 * k] += g;
-                sums[2 * k + 1] += g * ((x[k][j] - rows[k].mean) * rows[k].rstd);
+            for (int k = 0; k < at_once; k++) {
+                const int i = begin + v * step;
+                if (i >= n.C || !rows[k].dx) continue;
+                dy[v][k] = load_vector<width>(rows[k].dy + i);
+                x[v][k] = load_vector<width>(rows[k].x + i);
+            }
+#pragma unroll
+        for (int v = 0; v < ahead; v++) {
+            const int i = begin + v * step;
+            if (i >= n.C) continue;
+            float w[width];
+            n.weight.load(w, i);
+#pragma unroll
+            for (int k = 0; k < at_once; k++) {
+                if (!rows[k].dx) continue;
+                if (kept) store_vector(kept + 2 * k * padded_columns(n.C) + i, dy[v][k]);
+                if (kept) store_vector(kept + (2 * k + 1) * padded_columns(n.C) + i, x[v][k]);
+                for (int j = 0; j < width; j++) {
+                    const float g = to_float(dy[v][k][j]) * w[j];
+                    sums[2 * k] += g;
+                    sums[2 * k + 1] += g * ((to_float(x[v][k][j]) - rows[k].mean) * rows[k].rstd);
+                }
             }
         }
     }
@@ -145,7 +158,7 @@ struct BackwardShared {
 };
 
 template <class Group, int width, class A>
-__global__ void __launch_bounds__(most_row_threads, 1) backward_kernel(BackwardRows<A> n) {
+__global__ void __launch_bounds__(Group::most_threads, 1) backward_kernel(BackwardRows<A> n) {
     const int groups = int(blockDim.x) / Group::size();
     const int columns = padded_columns(n.C);
     const BackwardShared<A> shared(n, groups);
@@ -188,7 +201,7 @@ struct BackwardPlan {
         if (threads.by_warp) threads.threads = 128;
         if (!threads.by_warp) threads.threads = std::max(threads.threads, 256);
         groups = threads.by_warp ? threads.threads / warp_size : 1;
-        const int64_t N = n.x.rows(), most = planned_multiprocessors * (threads.by_warp ? 4 : 1024 / threads.threads);
+        const int64_t N = n.x.rows(), most = planned_multiprocessors * (512 / threads.threads);
         rows = std::max(4 * at_once * groups, RowCut::ceil(N, most));
         blocks = RowCut::ceil(N, rows);
     }

@@ -12,8 +12,6 @@
 
 namespace clover {
 
-constexpr int most_row_threads = 512;  // of a block: leaves each thread 128 registers
-
 /// What becomes of the rows of s (N, C).
 template <class A>
 struct NormedRows {
@@ -45,6 +43,7 @@ __device__ NormStatistics norm_statistics(const A* s, int C, bool layernorm, flo
     const int step = Group::size() * width;
     float total[1] = {}, moments[2] = {}, x[width];
     if (layernorm) {
+#pragma unroll 2
         for (int i = Group::rank() * width; i < C; i += step) {
             load_floats(x, s + i);
             for (int k = 0; k < width; k++) total[0] += x[k];
@@ -52,6 +51,7 @@ __device__ NormStatistics norm_statistics(const A* s, int C, bool layernorm, flo
         Group::sum(total, reduction);
     }
     const float mean = total[0] / float(C);
+#pragma unroll 2
     for (int i = Group::rank() * width; i < C; i += step) {
         load_floats(x, s + i);
         for (int k = 0; k < width; k++) moments[0] += x[k] - mean, moments[1] += (x[k] - mean) * (x[k] - mean);
@@ -62,40 +62,49 @@ __device__ NormStatistics norm_statistics(const A* s, int C, bool layernorm, flo
     return {mean + correction, 1.0f / sqrtf(variance + eps)};
 }
 
-/// s of a row, to `kept` and to `sum` where they are given. A thread asks for 16 numbers before it uses the first.
+/// s of a row, to `kept` and to `sum` where they are given. A thread asks for up to 64 bytes before it uses the first.
 template <class Group, int width, class A, class T, class Second>
 __device__ void make_row(A* kept, A* sum, const RowTerms<T, Second>& row, int C) {
-    constexpr int ahead = width == 1 ? 8 : 4;
+    using First = Vector<T, width>;
+    using Added = decltype(row.second.template fetch<width>(0));
+    constexpr int ahead = std::min(4, 64 / int(sizeof(First) + sizeof(Added)));
     const int step = Group::size() * width;
-    for (int first = Group::rank() * width; first < C; first += ahead * step) {
-        float s[ahead][width], second[ahead][width];
+#pragma unroll 1
+    for (int begin = Group::rank() * width; begin < C; begin += ahead * step) {
+        First first[ahead];
+        Added second[ahead];
 #pragma unroll
         for (int k = 0; k < ahead; k++) {
-            const int i = first + k * step;
+            const int i = begin + k * step;
             if (i >= C) continue;
-            load_floats(s[k], row.first + i);
-            if (row.second) row.second.load(second[k], i);
+            first[k] = load_vector<width>(row.first + i);
+            if (row.second) second[k] = row.second.template fetch<width>(i);
         }
 #pragma unroll
         for (int k = 0; k < ahead; k++) {
-            const int i = first + k * step;
+            const int i = begin + k * step;
             if (i >= C) continue;
-            if (row.second)
-                for (int j = 0; j < width; j++) s[k][j] += second[k][j];
-            if (kept) store_floats(kept + i, s[k]);
-            if (sum) store_floats(sum + i, s[k]);
+            float s[width];
+            for (int j = 0; j < width; j++) s[j] = row.second ? to_float(first[k][j]) + to_float(second[k][j]) : to_float(first[k][j]);
+            if (kept) store_floats(kept + i, s);
+            if (sum) store_floats(sum + i, s);
         }
     }
 }
 
-template <class Group, int width, class A>
-__device__ void normalise_row(A* y, const A* s, NormStatistics at, AnyFloats weight, AnyFloats bias, int C) {
+/// weight, bias: Floats or AnyFloats.
+template <class Group, int width, class A, class W>
+__device__ void normalise_row(A* y, const A* s, NormStatistics at, W weight, W bias, int C) {
+#pragma unroll 2
     for (int i = Group::rank() * width; i < C; i += Group::size() * width) {
-        float x[width], w[width], b[width] = {};
+        float x[width];
         load_floats(x, s + i);
-        weight.load(w, i);
-        if (bias) bias.load(b, i);
-        for (int k = 0; k < width; k++) x[k] = (x[k] - at.mean) * at.rstd * w[k] + b[k];
+        const auto w = weight.template fetch<width>(i);
+        for (int k = 0; k < width; k++) x[k] = (x[k] - at.mean) * at.rstd * to_float(w[k]);
+        if (bias) {
+            const auto b = bias.template fetch<width>(i);
+            for (int k = 0; k < width; k++) x[k] += to_float(b[k]);
+        }
         store_floats(y + i, x);
     }
 }
@@ -114,7 +123,7 @@ constexpr int padded_columns(int n) { return (n + 3) / 4 * 4; }
 
 /// Source: row(n) gives RowTerms, first is of dtype Term; called by all threads of a warp together.
 template <class Group, int width, class A, class Source>
-__global__ void __launch_bounds__(most_row_threads, 1) norm_rows_kernel(NormedRows<A> n, Source source) {
+__global__ void __launch_bounds__(Group::most_threads, Group::resident_blocks) norm_rows_kernel(NormedRows<A> n, Source source) {
     using Term = typename Source::Term;
     float* const reduction = shared_memory<float>();
     float* const weight = reduction + reduction_floats;
@@ -123,8 +132,6 @@ __global__ void __launch_bounds__(most_row_threads, 1) norm_rows_kernel(NormedRo
     if (n.keep_weights) {
         copy_floats<width>(weight, n.weight, n.C);
         if (n.bias) copy_floats<width>(bias, n.bias, n.C);
-        if (n.bias) n.bias = AnyFloats(bias);
-        n.weight = AnyFloats(weight);
         __syncthreads();
     }
     const int groups = int(blockDim.x) / Group::size();
@@ -141,7 +148,11 @@ __global__ void __launch_bounds__(most_row_threads, 1) norm_rows_kernel(NormedRo
             n.rstd[row] = at.rstd;
             if (n.layernorm) n.mean[row] = at.mean;
         }
-        normalise_row<Group, width>(n.y + row * n.C, s, at, n.weight, n.bias, n.C);
+        A* const y = n.y + row * n.C;
+        if (n.keep_weights)
+            normalise_row<Group, width>(y, s, at, Floats<float>{weight}, Floats<float>{n.bias ? bias : nullptr}, n.C);
+        else
+            normalise_row<Group, width>(y, s, at, n.weight, n.bias, n.C);
     }
 }
 
@@ -156,11 +167,15 @@ struct RowThreads {
     bool by_warp;
     int threads;
     explicit RowThreads(int64_t C, int64_t most_by_warp)
-        : by_warp(C <= most_by_warp), threads(by_warp || C <= 4096 ? 256 : most_row_threads) {
+        : by_warp(C <= most_by_warp), threads(by_warp || C <= 4096 ? 256 : BlockGroup::most_threads) {
         if (!by_warp && C <= 2048) threads = 128;
     }
-    /// Blocks that make a thousand threads for each multiprocessor.
-    int64_t most_blocks() const { return planned_multiprocessors * 1024 / threads; }
+    /// Blocks for `groups` of rows: a thousand threads for each multiprocessor, as far as a block then has eight groups to read the weights
+    /// for; but two blocks for each if there are rows for them.
+    unsigned blocks(int64_t groups) const {
+        const int64_t full = planned_multiprocessors * 1024 / threads;
+        return blocks_for(std::min(groups, std::clamp(groups / 8, 2 * planned_multiprocessors, full)), 1);
+    }
 };
 
 /// Runs the kernel over all rows; `vectors`: everything can be accessed four elements at a time.
@@ -176,7 +191,7 @@ void run_norm_rows(Context& ctx, NormedRows<A> n, const Source& source, bool vec
     const size_t weights = size_t(columns) * sizeof(float) * (n.bias.data ? 2 : 1);
     n.keep_weights = n.y && shared + weights <= most;
     shared += n.keep_weights ? weights : 0;
-    const Launch l{unsigned(std::min<int64_t>(blocks_for(n.N, groups), plan.most_blocks())), unsigned(plan.threads), shared};
+    const Launch l{plan.blocks(RowCut::ceil(n.N, groups)), unsigned(plan.threads), shared};
     const auto run = [&](auto group) {
         using Group = decltype(group);
         vectors ? launch(ctx, l, norm_rows_kernel<Group, 4, A, Source>, n, source) : launch(ctx, l, norm_rows_kernel<Group, 1, A, Source>, n, source);

@@ -54,16 +54,22 @@ struct AnyFloats {
         else
             load_floats(to, static_cast<const float*>(data) + i);
     }
+    template <int width>
+    __device__ Vector<float, width> fetch(int64_t i) const {
+        Vector<float, width> v;
+        load(v.x, i);
+        return v;
+    }
 };
 
-/// Numbers of a dtype known at compile time, with the same interface.
+/// Numbers of a dtype known at compile time. Both have fetch: `width` numbers from element i on, to be converted when they are used.
 template <class T>
 struct Floats {
     const T* data;
     __device__ explicit operator bool() const { return data != nullptr; }
     template <int width>
-    __device__ void load(float (&to)[width], int64_t i) const {
-        load_floats(to, data + i);
+    __device__ Vector<T, width> fetch(int64_t i) const {
+        return load_vector<width>(data + i);
     }
 };
 
@@ -76,11 +82,13 @@ __device__ inline T warp_load(const T* p) {
 }
 
 // ---- The threads that work on one row: a warp, or the block --------------------------------------------------------------------
+// For __launch_bounds__: threads of a block, and blocks of a multiprocessor for which there must be registers (80 and 64 for a thread).
 
 /// Floats of shared memory that sums over a block need: one of each of at most 32 warps, for each of up to 4 sums.
 constexpr int reduction_floats = 32 * 4;
 
 struct WarpGroup {
+    static constexpr int most_threads = 256, resident_blocks = 3;
     __device__ static int rank() { return int(threadIdx.x % warp_size); }
     __device__ static int size() { return warp_size; }
     /// Place of the group in its block.
@@ -92,6 +100,7 @@ struct WarpGroup {
 };
 
 struct BlockGroup {
+    static constexpr int most_threads = 512, resident_blocks = 2;
     __device__ static int rank() { return int(threadIdx.x); }
     __device__ static int size() { return int(blockDim.x); }
     __device__ static int place() { return 0; }
