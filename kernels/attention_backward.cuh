@@ -1,36 +1,35 @@
 // The fast backward of attention on tensor cores, for all three kinds of position: no (T, T) matrix in memory, no atomics, the same bits
 // every time. Formulas: attention.h; fragments, tiles and their banks: attention_tile.cuh.
 //
-// Every gradient has one owner. A block owns 64 or 128 rows of it, each warp 16 of those, whose sums stay in the warp's registers while
-// the other side streams through shared memory, 32 or 64 rows at a time. The owned operands stay in registers as well. With
-// δ_i = dO_i·O_i and G = P ∘ (dP − δ), which has yet to be divided by √D:
+// Every gradient has one owner: a block owns 64 or 128 rows of it, a warp 16 or 32 of those. Their sums stay in the warp's registers, and so
+// do the owned operands, while the other side streams through shared memory, 32 or 64 rows at a time, the next ones arriving by
+// cp.async. With δ_i = dO_i·O_i and G = P ∘ (dP − δ), which is divided by √D at the end:
 //
-//   keys        own K, V    stream Q, dO   S = K·Qᵀ + …   dP = V·dOᵀ        dV += P·dO   dK += G·Q     (S, dP, P, G transposed: row j, column i)
-//   queries     own Q, dO   stream K, V    S = Q·Kᵀ + …   dP = dO·Vᵀ        dQ += G·K + G·r
-//   distances   own r       stream Q, dO   S = r·Qᵀ + …   dP from V·dOᵀ     dr += G·Q     (row d, column i; relative positions alone)
+//   pass        owns     streams   S             dP                   sums                                     element (row, column)
+//   keys        K, V     Q, dO     K·Qᵀ + …      V·dOᵀ                dV += P·dO    dK += G·Q (+ u Σ_i G)      (key j, query i)
+//   queries     Q, dO    K, V      Q·Kᵀ + …      dO·Vᵀ                dQ += G·K (+ G·r)                        (query i, key j)
+//   distances   r        Q, dO     r·Qᵀ + …      V·dOᵀ, shifted       dr += G·Q + v Σ_i G                      (distance d, query i)
 //
-// So S and dP are computed once for each pass; that is the price of a fixed order of summation. A warp works on squares of 16 owned by
-// 16 streamed rows: P and G leave the two products in the layout that the next product wants on its left (pack()), rounded to bf16.
-// Causality is i >= j for a key and, since j = i − d >= 0, i >= d for a distance: squares above the diagonal are skipped, those
-// on it masked.
+// S and dP are computed anew in each pass: that is the price of a fixed order of summation. The pass of the distances, for relative
+// positions alone, streams all sequences. A warp works on squares of 16 own by 16 streamed rows: P and G leave the first two products
+// in the layout that the next ones want on their left (pack()), rounded to bf16. Causality is i >= j for a key and, since j = i − d >= 0,
+// i >= d for a distance: squares above the diagonal are skipped, those on it masked.
 //
-// Relative positions. With i − j = d, two of the three indices span the square; the third runs along its diagonals, and what it
-// needs is a band of 31 rows:
+// Relative positions. Because d = i − j, two of the three indices span the square and the third is constant along its diagonals:
 //
-//              16 queries i                The pass of the keys owns j and needs the rows r_d of the diagonals, the pass of the
-//            ┌──────────────┐              distances owns d and needs k_j and v_j; the band's rows n = i − (own row) are in both
-//      16    │╲  ╲  ╲       │ n = 16 … 31  cases those from 16 below the square's first one on. Their product with the queries, (32, 16),
-//      own   │ ╲  ╲  ╲      │              has row a − b + 16 for element (b, a) of the square: a shift of each column down by its
-//      rows  │  ╲  ╲  ╲     │              own length. The elements of a column lie in eight lanes, so that the shift is one
-//            └──────────────┘              shuffle per element (add_shifted_rows).
-//             n = 1 … 15
+//            16 queries a              The pass of the keys owns j and needs r_d for the diagonals, that of the distances owns d and needs
+//           ┌─────────────┐            k_j and v_j. Both times that is a band of 31 rows: those of (i of the first column) − (first own
+//      16   │╲   ╲   ╲    │            row) + a − b. The band times the queries, (32, 16), has row a − b + 16 for element (b, a) of the
+//      own  │  ╲   ╲   ╲  │            square: column a is shifted by a. The elements of a column lie in eight lanes of the warp, so
+//      rows │╲   ╲   ╲   ╲│            that the shift is one shuffle for each (add_shifted_rows). Each half of a band serves a neighbour too,
+//      b    └─────────────┘            which computes it anew unless it is the second strip of the same warp.
 //
-// In the pass of the queries a row of Q·rᵀ is shifted instead. It walks the keys downwards: the upper half of a band is the lower half
-// of the next, so that each product q_i·r_d is computed once, and so that G, shifted back to the coordinates of its distances, meets the
-// other half of each 16 distances in the next square and is multiplied by r once.
+// The pass of the queries shifts rows of Q·rᵀ instead. It walks the keys downwards: the upper half of a band is the lower half of the next,
+// so that each product q_i·r_d is computed once, and so that G, shifted back to the coordinates of its distances, meets the other half of
+// each 16 distances in the next square and is multiplied by r once.
 //
-// The bands' rows arrive once per block, in a ring: in all three passes tile n of the stream needs, beside the `owned` rows before them,
-// the rows `streamed` n … `streamed` (n + 1) − 1 of the band (r, or K and V) — the first tile lies on the diagonal, n = 0.
+// The rows of the bands arrive once per block, in a ring. All three passes begin on the diagonal; then tile n of the stream adds the rows
+// `streamed` n … `streamed` (n + 1) − 1 of the band (r, or K and V) and still needs the `owned` rows before them.
 #pragma once
 #include "attention_cuda.h"
 #include "attention_tile.cuh"
@@ -47,7 +46,7 @@ struct Bias {
     __device__ float operator[](int64_t i) const { return narrow ? to_float(static_cast<const bf16*>(data)[i]) : static_cast<const float*>(data)[i]; }
 };
 
-/// What the passes read and write. Rows are numbered by int: T < 2^22.
+/// What the passes read and write. B·T and H·3·D are less than 2^31.
 struct Backward {
     int B, T, H, D;
     const bf16 *qkv, *dout;           // (B·T, H·3·D), (B·T, H·D)
@@ -136,8 +135,8 @@ __device__ inline void start_columns(Square& s, const float* columns) {
     }
 }
 
-/// s_(b, a) += row a − b + 16, column a of a band of 32 rows. Within eight rows by eight columns the rows come from two blocks of eight of the
-/// band, whole up to a rotation: the lane that gives a value knows which of the two is asked for.
+/// s_(b, a) += row a − b + 16, column a of a band of 32 rows. An eighth of a column comes from two neighbouring eighths of the band's, each row
+/// of a lane once: the lane that gives a value knows which of its two is asked for.
 __device__ inline void add_shifted_rows(Square& s, const Square& lower, const Square& upper) {
     const int g = lane_row(), t = lane_column();
 #pragma unroll
@@ -235,7 +234,7 @@ struct Probability {
     }
 };
 
-/// On the diagonal: S = −∞ and dP = 0 where the query, `i` of column or row, comes before the own row or key. Then P = G = 0.
+/// On the diagonal: S = −∞ and dP = 0, which makes P = G = 0, for the elements (row, column) that are hidden.
 template <class Hidden>
 __device__ inline void hide(Square& s, Square& dp, Hidden&& hidden) {
 #pragma unroll
@@ -248,7 +247,7 @@ __device__ inline void hide(Square& s, Square& dp, Hidden&& hidden) {
             }
 }
 
-// ---- The passes --------------------------------------------------------------------------------------------
+// ---- The passes ----------------------------------------------------------------------------------------------------------------
 
 template <Owner owner>
 void run_pass(Context& ctx, Kind kind, const Backward& a);

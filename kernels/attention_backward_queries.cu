@@ -5,6 +5,7 @@
 namespace clover::tiles {
 namespace {
 
+/// One warp's part of the pass. (Aligned because g++, for the harness, clears the sums 16 bytes at a time.)
 template <int D, Kind kind>
 struct alignas(16) QueryPass : Plan<D, kind, Owner::queries> {
     using Plan = tiles::Plan<D, kind, Owner::queries>;
@@ -21,23 +22,24 @@ struct alignas(16) QueryPass : Plan<D, kind, Owner::queries> {
     static_assert(!relative || strips == 1);                   // two strips would need two bands
 
     FragmentC dq[strips][D / 8] = {};
+    Square carried;              // relative: q·r + e of the 16 distances that a square of keys shares with the next
+    FragmentA gradient[1] = {};  // and G for those distances
     FragmentA q[strips][D / 16], dout[strips][D / 16];
-    float lse[strips][2], delta[strips][2];  // of rows g and g + 8
-    Square carried;              // relative: q·r + e of the 16 distances that this square of keys shares with the next
-    FragmentA gradient[1] = {};  // and G of this square for those distances
+    float lse[strips][2], delta[strips][2];  // of rows g and g + 8; lse times log2 e
     const Backward& a;
     Shared& shared;
+    const int first = int(gridDim.z - 1 - blockIdx.z) * owned;             // own query of the block
+    const int own = first + int(threadIdx.x / warp_size) * (16 * strips);  // and of the warp
+    const int top;  // the end of the keys that the block sees, a multiple of `streamed`
+
+    /// Head and sequence.
     __device__ static unsigned h() { return ptx::block_index<0>(); }
     __device__ static unsigned b() { return ptx::block_index<1>(); }
-    const int first = int(gridDim.z - 1 - blockIdx.z) * owned;  // own query of the block
-    int own;                                                    // and of the warp
-    int top;                                                    // the end of the keys that the block sees, a multiple of `streamed`
 
     /// The last queries see most keys: they start first, in all heads.
-    __device__ QueryPass(const Backward& a_, Shared& shared_) : a(a_), shared(shared_) {
+    __device__ QueryPass(const Backward& a_, Shared& shared_)
+        : a(a_), shared(shared_), top(min(first + owned, (a.T + streamed - 1) / streamed * streamed)) {
         const unsigned head = h(), sequence = b();
-        own = first + int(threadIdx.x / warp_size) * 16 * strips;
-        top = min(first + owned, (a.T + streamed - 1) / streamed * streamed);
 #pragma unroll
         for (int m = 0; m < strips; m++) {
             load_a<D>(q[m], a.operand<D>(sequence, head, 0), own + 16 * m);

@@ -12,6 +12,7 @@ struct QueryTile {
     alignas(16) float terms[2 * streamed];  // lse · log2 e and δ of each query
 };
 
+/// One warp's part of a pass. (Aligned because g++, for the harness, clears the sums 16 bytes at a time.)
 template <int D, Kind kind, Owner owner>
 struct alignas(16) RowPass : Plan<D, kind, owner> {
     using Plan = tiles::Plan<D, kind, owner>;
@@ -26,20 +27,21 @@ struct alignas(16) RowPass : Plan<D, kind, owner> {
 
     FragmentC dk[strips][D / 8] = {};  // or dr
     FragmentC dv[of_keys ? strips : 1][D / 8] = {};
+    float sums[strips][2] = {};        // Σ_i G of rows g and g + 8
     FragmentA k[strips][D / 16];       // own rows of K, or of r
     FragmentA v[of_keys ? strips : 1][D / 16];
-    float sums[strips][2] = {};  // of rows g and g + 8: Σ_i G
     const Backward& a;
     Shared& shared;
+    const int first = int(blockIdx.z) * owned;                               // own row of the block
+    const int own = first + int(threadIdx.x / warp_size) * (16 * strips);    // and of the warp
+
+    /// Head and, for keys, sequence.
     __device__ static unsigned h() { return ptx::block_index<0>(); }
-    __device__ static unsigned b() { return ptx::block_index<1>(); }  // of keys alone
-    const int first = int(blockIdx.z) * owned;           // own row of the block
-    int own;                                             // and of the warp
+    __device__ static unsigned b() { return ptx::block_index<1>(); }
 
     /// The longest sums are those of the first rows: they start first, in all heads.
     __device__ RowPass(const Backward& a_, Shared& shared_) : a(a_), shared(shared_) {
         const unsigned head = h(), sequence = b();
-        own = first + int(threadIdx.x / warp_size) * 16 * strips;
 #pragma unroll
         for (int m = 0; m < strips; m++) {
             load_a<D>(k[m], of_keys ? a.operand<D>(sequence, head, 1) : a.distances<D>(head), own + 16 * m);
