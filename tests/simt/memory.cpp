@@ -1,7 +1,8 @@
 // Allocations of the pretended devices.
 //
 // Device memory and managed memory come from two ranges of addresses of their own, with a red zone before and behind each allocation. Device
-// memory is closed to the whole process (mprotect) but while a kernel or a copy runs: host code that touches it dies with a message.
+// memory is closed to the whole process (mprotect) from every synchronisation to the next kernel or copy: host code that touches it dies
+// with a message.
 #include "memory.h"
 
 #include <signal.h>
@@ -30,7 +31,7 @@ struct Range {
     uintptr_t low = 0, high = 0, next = 0;
 };
 Range device_range, managed_range;  // the two halves of the arena
-int open_count = 0;
+bool is_open = false;
 std::map<int, size_t> allocated;
 std::vector<Region*> regions;       // live ones
 std::vector<std::unique_ptr<Region>> all_regions;  // freed ones too: faults name them
@@ -113,11 +114,13 @@ void protect_device_memory(int protection) {
 
 }  // namespace
 
-OpenMemory::OpenMemory() {
-    if (open_count++ == 0) protect_device_memory(PROT_READ | PROT_WRITE);
+void open_memory() {
+    if (!is_open) protect_device_memory(PROT_READ | PROT_WRITE);
+    is_open = true;
 }
-OpenMemory::~OpenMemory() {
-    if (--open_count == 0) protect_device_memory(PROT_NONE), catch_segmentation_faults();
+void close_memory() {
+    if (is_open) protect_device_memory(PROT_NONE), catch_segmentation_faults();
+    is_open = false;
 }
 
 // ---- Allocations ---------------------------------------------------------------------------------------------------------------
@@ -159,7 +162,7 @@ Region* allocate_region(size_t bytes, MemoryKind kind, int device) {
             mprotect(reinterpret_cast<void*>(at), span_of(bytes), PROT_READ | PROT_WRITE);
             std::memset(reinterpret_cast<void*>(r->base), not_a_number, bytes);
             set_written(*r, 0, bytes, true);
-        } else if (open_count > 0)
+        } else if (is_open)
             mprotect(reinterpret_cast<void*>(at), span_of(bytes), PROT_READ | PROT_WRITE);
         allocated[device] += bytes;
         catch_segmentation_faults();
@@ -253,8 +256,7 @@ void forget(void* pointer, size_t bytes) {
     Region* r = find_region(p);
     if (!r || !r->live || p < r->base || p + bytes > r->base + r->bytes) throw Fault("simt::forget: not within an allocation: " + describe_address(p));
     set_written(*r, p - r->base, bytes, false);
-    const OpenMemory open;
-    std::memset(pointer, not_a_number, bytes);
+    if (r->kind == MemoryKind::managed) std::memset(pointer, not_a_number, bytes);
 }
 
 bool written(const void* pointer, size_t bytes) {

@@ -89,11 +89,9 @@ void put_together(int warp);
 
 Region* allocate_region(size_t bytes, MemoryKind kind, int device);
 void free_region(Region* region);
-/// Opens device memory to this process while it lives; nests.
-struct OpenMemory {
-    OpenMemory();
-    ~OpenMemory();
-};
+/// Device memory is open to this process only between these.
+void open_memory();
+void close_memory();
 /// Bytes allocated on a device.
 size_t allocated_bytes(int device);
 /// For segment numbers to start again.

@@ -79,7 +79,7 @@ void drop_all_work() {
 
 /// Runs the first work of s; false if it cannot go yet.
 bool step(cudaStream_t s) {
-    const OpenMemory open;
+    open_memory();
     try {
         if (!s->queue.front().run()) return false;
     } catch (...) {
@@ -94,13 +94,15 @@ bool step(cudaStream_t s) {
 
 /// Runs what s can run now.
 void advance(cudaStream_t s) {
-    const OpenMemory open;
     while (!s->queue.empty() && step(s)) {}
 }
 
-/// Until done(); runs s, and the others when that cannot go on.
+/// Until done(); runs s, and the others when that cannot go on. Device memory is closed then.
 template <class Done>
 void run_until(Lock& held, cudaStream_t s, Done done) {
+    const struct Close {
+        ~Close() { close_memory(); }
+    } close;
     const auto start = std::chrono::steady_clock::now();
     while (!done()) {
         if (s && !s->queue.empty() && step(s)) continue;

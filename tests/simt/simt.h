@@ -56,7 +56,7 @@ std::vector<LaunchCounters>& counters();
 /// A table with one line for each kernel.
 void print_counters(std::FILE* to);
 
-/// Marks managed memory as not written by anyone (and fills it with NaN): a kernel that reads it before writing is at fault.
+/// Marks memory as not written by anyone (and fills it with NaN if it is managed): a kernel that reads it before writing is at fault.
 void forget(void* p, size_t bytes);
 /// Whether all of it (device or managed memory) was written.
 bool written(const void* p, size_t bytes);
