@@ -53,7 +53,7 @@ inline void check_repeatable(const Device& device, const std::function<std::vect
     for (int variant : threads ? std::vector<int>{1, 2, 3, 4, 7} : schedules(device)) {
         CAPTURE(variant);
         if (threads) omp_set_num_threads(variant);
-        const Schedule schedule(device, variant);
+        const LaunchOrder order(device, variant);
         std::vector<Owned> results = run();
         for (size_t i = 0; i < first.size(); i++) CHECK(same_bits(first[i], results[i]));
         if (first.empty()) first = std::move(results);

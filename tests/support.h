@@ -198,6 +198,23 @@ private:
     }
 };
 
+/// An f32 tensor in the device's memory, wherever that is.
+inline std::vector<float> floats_of(const Device& device, Tensor t) {
+    std::vector<float> values(size_t(t.count()));
+    CLOVER_CHECK(t.dtype == Dtype::f32);
+    TestContext ctx(device);
+    synchronize();
+    device.memory.to_host(ctx, values.data(), t.data, t.bytes());
+    return values;
+}
+inline void write_floats(const Device& device, Tensor t, const std::vector<float>& values) {
+    CLOVER_CHECK(t.dtype == Dtype::f32 && size_t(t.count()) == values.size());
+    TestContext ctx(device);
+    synchronize();
+    device.memory.from_host(ctx, t.data, values.data(), t.bytes());
+    synchronize();
+}
+
 /// What the work that f asks for is refused with, empty if it is done: the host's check, or in the harness the stop of a kernel.
 inline std::string refusal(const std::function<void()>& f) {
     try {
@@ -218,15 +235,15 @@ inline std::vector<int> schedules(const Device& device) {
     return seeds;
 }
 /// Orders what is launched during its life by `seed`, in the harness.
-struct Schedule {
+struct LaunchOrder {
     bool harness;
-    Schedule(const Device& device, int seed) : harness(in_harness(device)) {
+    LaunchOrder(const Device& device, int seed) : harness(in_harness(device)) {
         if (harness) cuda::set_schedule(uint64_t(seed));
     }
-    ~Schedule() {
+    ~LaunchOrder() {
         if (harness) cuda::set_schedule(0);
     }
-    Schedule(const Schedule&) = delete;
+    LaunchOrder(const LaunchOrder&) = delete;
 };
 
 /// Calls f() under each model of how a tensor core adds, in the harness; elsewhere once.

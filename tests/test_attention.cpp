@@ -339,7 +339,7 @@ TEST_CASE("attention cuda: the same bits for any schedule") {
                     const AttentionResult one(device, p);
                     for (int seed : schedules(device)) {
                         CAPTURE(seed);
-                        const Schedule schedule(device, seed);
+                        const LaunchOrder order(device, seed);
                         CHECK(same_result(one, AttentionResult(device, p)));
                     }
                 }

@@ -176,7 +176,7 @@ TEST_CASE("decode cuda: the same bits for any schedule") {
                 std::vector<double> first;
                 for (int seed : schedules(device)) {
                     CAPTURE(seed);
-                    const Schedule schedule(device, seed);
+                    const LaunchOrder order(device, seed);
                     Decoder decoder(device, p, 80);
                     std::vector<double> all;
                     for (int64_t Q : {int64_t(70), int64_t(1), int64_t(3)})

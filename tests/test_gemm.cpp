@@ -97,7 +97,7 @@ TEST_SUITE("gemm") {
                     Owned c = unwritten(device, Dtype::f32, {s.m, s.n});
                     run(device, {.c = c, .a = a, .b = b, .transpose_b = true});
                     for (int seed : schedules(device)) {
-                        const Schedule schedule(device, seed);
+                        const LaunchOrder order(device, seed);
                         Owned d = unwritten(device, Dtype::f32, {s.m, s.n});
                         const Gemm g{.c = d, .a = a, .b = b, .transpose_b = true};
                         TestContext ctx(device);

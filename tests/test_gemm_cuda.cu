@@ -173,7 +173,7 @@ TEST_SUITE("gemm") {
                     const Owned wanted = multiply(false), first = multiply(true);
                     CHECK(normalised_error(first.values(), wanted.values()) <= 1e-6);
                     for (int seed = 0; seed < 20; seed++) {
-                        const Schedule schedule(*usable_cuda(), seed);
+                        const LaunchOrder order(*usable_cuda(), seed);
                         CHECK(same_bits(multiply(true), first));
                     }
                 }

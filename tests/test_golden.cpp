@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "../model/safetensors.h"
-#include "support.h"
+#include "tiny.h"
 
 using namespace clover;
 using namespace clover::test;
@@ -49,42 +49,40 @@ struct Golden {
         return v;
     }
     /// Gives the parameters (recipe fp32) the values that the reference began with.
-    void fill(const Parameters& parameters) const {
+    void fill(const Device& device, const Parameters& parameters) const {
         for (const Parameter& p : parameters.table.all()) {
-            const SafetensorsEntry& e = file.at("param/" + p.name);
-            REQUIRE(e.shape == p.shape);
-            std::memcpy(Parameters::slice(parameters.master, p).data, file.data(e), e.end - e.begin);
+            REQUIRE(file.at("param/" + p.name).shape == p.shape);
+            write_floats(device, Parameters::slice(parameters.master, p), floats("param/" + p.name));
         }
     }
 };
 
 Owned tensor_of(const std::vector<int32_t>& ids) {
     Owned t(Dtype::i32, {int64_t(ids.size())});
-    std::copy(ids.begin(), ids.end(), t.t.as<int32_t>());
+    t.fill([&](int64_t i) { return ids[size_t(i)]; });
     return t;
 }
 
-std::vector<double> values_of(Tensor t) {
-    const float* x = t.as<float>();
-    return {x, x + t.count()};
+std::vector<double> values_of(const Device& device, Tensor t) {
+    const std::vector<float> x = floats_of(device, t);
+    return {x.begin(), x.end()};
 }
 
 int64_t trained(const std::vector<int32_t>& targets) {
     return std::count_if(targets.begin(), targets.end(), [](int32_t t) { return t >= 0; });
 }
 
-/// A model on the CPU with the parameters of a golden file, and exactly the workspace that it asks for.
-class TinyModel {
+/// A model with the parameters of a golden file, and exactly the workspace that it asks for.
+class GoldenModel {
 public:
-    TinyModel(const Golden& golden, ModelShape shape)
-        : config_(golden.config), ctx_(find_device("cpu")), table_(config_.model), weights_(find_device("cpu"), "parameters"),
-          gradients_(find_device("cpu"), "gradients"), moments_(find_device("cpu"), "optimizer"),
-          activations_(find_device("cpu"), "activations"),
+    GoldenModel(const Device& device, const Golden& golden, ModelShape shape)
+        : config_(golden.config), ctx_(device), table_(config_.model), weights_(device, "parameters"), gradients_(device, "gradients"),
+          moments_(device, "optimizer"), activations_(device, "activations"),
           parameters(table_, config_.recipe, shape.training, weights_, gradients_, moments_),
           model(config_.model, parameters, shape, activations_) {
         for (Arena* arena : {&weights_, &gradients_, &moments_, &activations_})
             if (arena->bytes() > 0) arena->commit();
-        golden.fill(parameters);
+        golden.fill(device, parameters);
         model.prepare(ctx);
         ctx_.reserve(model.workspace_bytes(ctx));
     }
@@ -132,10 +130,10 @@ public:
     Model model;
 };
 
-void check_gradients(const Golden& golden, const TinyModel& tiny) {
+void check_gradients(const Golden& golden, const GoldenModel& tiny) {
     for (const Parameter& p : tiny.parameters.table.all()) {
         INFO("gradient of ", p.name);
-        CHECK(normalised_error(values_of(Parameters::slice(tiny.parameters.grad, p)), golden.values("grad/" + p.name)) <= tolerance);
+        CHECK(normalised_error(values_of(tiny.ctx.device, Parameters::slice(tiny.parameters.grad, p)), golden.values("grad/" + p.name)) <= tolerance);
     }
 }
 
@@ -174,126 +172,137 @@ TEST_SUITE("golden") {
         }
     }
     TEST_CASE("logits and loss") {
-        for (const char* name : files) {
-            INFO(name);
-            const Golden golden(name);
-            for (const bool training : {false, true}) {
-                INFO("training ", training);
-                TinyModel tiny(golden, {.batch = golden.batch, .sequence = golden.sequence, .training = training});
-                const int64_t rows = golden.batch * golden.sequence;
-                const Owned ids = tensor_of(golden.ids("ids")), targets = tensor_of(golden.ids("targets")), losses(Dtype::f32, {rows});
-                tiny.model.forward(tiny.ctx, ids);
-                CHECK(normalised_error(tiny.logits(0, rows), golden.values("logits")) <= tolerance);
-                tiny.model.loss(tiny.ctx, losses, targets);
-                const std::vector<double> each = losses.values();
-                const double mean = std::accumulate(each.begin(), each.end(), 0.0) / double(trained(golden.ids("targets")));
-                CHECK(normalised_error({mean}, golden.values("loss")) <= tolerance);
+        for (const Device& device : model_devices())
+            for (const char* name : files) {
+                INFO(on(device), ", ", std::string(name));
+                const Golden golden(name);
+                for (const bool training : {false, true}) {
+                    INFO("training ", training);
+                    GoldenModel tiny(device, golden, {.batch = golden.batch, .sequence = golden.sequence, .training = training});
+                    const int64_t rows = golden.batch * golden.sequence;
+                    const Owned ids = tensor_of(golden.ids("ids")), targets = tensor_of(golden.ids("targets")), losses(Dtype::f32, {rows});
+                    tiny.model.forward(tiny.ctx, ids);
+                    CHECK(normalised_error(tiny.logits(0, rows), golden.values("logits")) <= tolerance);
+                    tiny.model.loss(tiny.ctx, losses, targets);
+                    const std::vector<double> each = losses.values();
+                    const double mean = std::accumulate(each.begin(), each.end(), 0.0) / double(trained(golden.ids("targets")));
+                    CHECK(normalised_error({mean}, golden.values("loss")) <= tolerance);
+                }
             }
-        }
     }
     TEST_CASE("every gradient, and their norm") {
-        for (const char* name : files) {
-            INFO(name);
-            const Golden golden(name);
-            TinyModel tiny(golden, {.batch = golden.batch, .sequence = golden.sequence, .training = true});
-            // The second time shows that a step leaves nothing behind.
-            for (int repetition : {1, 2}) {
-                INFO("repetition ", repetition);
-                const double loss = tiny.gradients(golden.ids("ids"), golden.ids("targets"));
-                CHECK(normalised_error({loss}, golden.values("loss")) <= tolerance);
-                check_gradients(golden, tiny);
-                CHECK(normalised_error({tiny.gradient_norm()}, golden.values("grad_norm")) <= tolerance);
+        for (const Device& device : model_devices())
+            for (const char* name : files) {
+                INFO(on(device), ", ", std::string(name));
+                const Golden golden(name);
+                GoldenModel tiny(device, golden, {.batch = golden.batch, .sequence = golden.sequence, .training = true});
+                // The second time shows that a step leaves nothing behind.
+                for (int repetition : {1, 2}) {
+                    INFO("repetition ", repetition);
+                    const double loss = tiny.gradients(golden.ids("ids"), golden.ids("targets"));
+                    CHECK(normalised_error({loss}, golden.values("loss")) <= tolerance);
+                    check_gradients(golden, tiny);
+                    CHECK(normalised_error({tiny.gradient_norm()}, golden.values("grad_norm")) <= tolerance);
+                }
             }
-        }
     }
     TEST_CASE("the same gradients from one micro-batch per sequence") {
-        for (const char* name : files) {
-            INFO(name);
-            const Golden golden(name);
-            const std::vector<int32_t> ids = golden.ids("ids"), targets = golden.ids("targets");
-            TinyModel tiny(golden, {.batch = 1, .sequence = golden.sequence, .training = true});
-            tiny.model.zero_gradients(tiny.ctx);
-            for (int64_t b = 0; b < golden.batch; b++) {
-                const int64_t first = b * golden.sequence, end = first + golden.sequence;
-                tiny.accumulate({ids.begin() + first, ids.begin() + end}, {targets.begin() + first, targets.begin() + end},
-                                trained(targets), b == 0);
+        for (const Device& device : model_devices())
+            for (const char* name : files) {
+                INFO(on(device), ", ", std::string(name));
+                const Golden golden(name);
+                const std::vector<int32_t> ids = golden.ids("ids"), targets = golden.ids("targets");
+                GoldenModel tiny(device, golden, {.batch = 1, .sequence = golden.sequence, .training = true});
+                tiny.model.zero_gradients(tiny.ctx);
+                for (int64_t b = 0; b < golden.batch; b++) {
+                    const int64_t first = b * golden.sequence, end = first + golden.sequence;
+                    tiny.accumulate({ids.begin() + first, ids.begin() + end}, {targets.begin() + first, targets.begin() + end},
+                                    trained(targets), b == 0);
+                }
+                check_gradients(golden, tiny);
             }
-            check_gradients(golden, tiny);
-        }
     }
     TEST_CASE("ten steps of the trainer, one micro-batch per sequence") {
-        for (const char* name : files) {
-            INFO(name);
-            const Golden golden(name);
-            Config config = golden.config;
-            config.train.micro_batch = 1;
-            Trainer trainer(config, find_device("cpu"), step_data(golden));
-            golden.fill(trainer.parameters());
-            const std::vector<double> losses = golden.values("step_losses"), norms = golden.values("step_grad_norms");
-            for (size_t i = 0; i < losses.size(); i++) {
-                INFO("step ", i + 1);
-                const StepReport report = trainer.step();
-                CHECK(normalised_error({report.loss}, {losses[i]}) <= tolerance);
-                CHECK(normalised_error({report.grad_norm}, {norms[i]}) <= tolerance);
+        for (const Device& device : model_devices())
+            for (const char* name : files) {
+                INFO(on(device), ", ", std::string(name));
+                const Golden golden(name);
+                Config config = golden.config;
+                config.train.micro_batch = 1;
+                Trainer trainer(config, device, step_data(golden));
+                golden.fill(device, trainer.parameters());
+                const std::vector<double> losses = golden.values("step_losses"), norms = golden.values("step_grad_norms");
+                for (size_t i = 0; i < losses.size(); i++) {
+                    INFO("step ", i + 1);
+                    const StepReport report = trainer.step();
+                    CHECK(normalised_error({report.loss}, {losses[i]}) <= tolerance);
+                    CHECK(normalised_error({report.grad_norm}, {norms[i]}) <= tolerance);
+                }
+                for (const Parameter& p : trainer.table().all()) {
+                    if (!golden.file.find("final/" + p.name)) continue;
+                    INFO(p.name, " after ten steps");
+                    const auto kept = [&](const std::vector<double>& v) { return without_key_bias(v, p, golden.config.model); };
+                    const std::vector<double> ours = values_of(device, Parameters::slice(trainer.parameters().master, p));
+                    CHECK(normalised_error(kept(ours), kept(golden.values("final/" + p.name))) <= tolerance);
+                }
             }
-            for (const Parameter& p : trainer.table().all()) {
-                if (!golden.file.find("final/" + p.name)) continue;
-                INFO(p.name, " after ten steps");
-                const auto kept = [&](const std::vector<double>& v) { return without_key_bias(v, p, golden.config.model); };
-                const std::vector<double> ours = values_of(Parameters::slice(trainer.parameters().master, p));
-                CHECK(normalised_error(kept(ours), kept(golden.values("final/" + p.name))) <= tolerance);
-            }
-        }
     }
     TEST_CASE("a prompt of four tokens, then token by token through the cache: the logits of the whole sequence") {
-        for (const char* name : files) {
-            INFO(name);
-            const Golden golden(name);
-            const std::vector<int32_t> ids = golden.ids("ids");
-            const int64_t vocab = golden.config.model.vocab, prompt = 4;
-            TinyModel tiny(golden, {.batch = golden.batch, .sequence = prompt, .training = false, .cache = golden.sequence});
-            std::vector<double> logits(size_t(golden.batch * golden.sequence * vocab));
-            tiny.model.start_generation(tiny.ctx);
-            for (int64_t past = 0, count = prompt; past < golden.sequence; past += count, count = 1) {
-                std::vector<int32_t> fed;
-                for (int64_t b = 0; b < golden.batch; b++)
-                    for (int64_t n = 0; n < count; n++) fed.push_back(ids[size_t(b * golden.sequence + past + n)]);
-                tiny.model.forward_cached(tiny.ctx, tensor_of(fed), tensor_of(std::vector<int32_t>(size_t(golden.batch), int32_t(past))));
-                const std::vector<double> rows = tiny.logits(0, golden.batch * count);
-                for (int64_t b = 0; b < golden.batch; b++)
-                    std::copy_n(rows.begin() + b * count * vocab, count * vocab, logits.begin() + (b * golden.sequence + past) * vocab);
+        for (const Device& device : model_devices())
+            for (const char* name : files) {
+                INFO(on(device), ", ", std::string(name));
+                const Golden golden(name);
+                const std::vector<int32_t> ids = golden.ids("ids");
+                const int64_t vocab = golden.config.model.vocab, prompt = 4;
+                GoldenModel tiny(device, golden, {.batch = golden.batch, .sequence = prompt, .training = false, .cache = golden.sequence});
+                std::vector<double> logits(size_t(golden.batch * golden.sequence * vocab));
+                tiny.model.start_generation(tiny.ctx);
+                for (int64_t past = 0, count = prompt; past < golden.sequence; past += count, count = 1) {
+                    std::vector<int32_t> fed;
+                    for (int64_t b = 0; b < golden.batch; b++)
+                        for (int64_t n = 0; n < count; n++) fed.push_back(ids[size_t(b * golden.sequence + past + n)]);
+                    tiny.model.forward_cached(tiny.ctx, tensor_of(fed), tensor_of(std::vector<int32_t>(size_t(golden.batch), int32_t(past))));
+                    const std::vector<double> rows = tiny.logits(0, golden.batch * count);
+                    for (int64_t b = 0; b < golden.batch; b++)
+                        std::copy_n(rows.begin() + b * count * vocab, count * vocab, logits.begin() + (b * golden.sequence + past) * vocab);
+                }
+                CHECK(normalised_error(logits, golden.values("logits")) <= tolerance);
             }
-            CHECK(normalised_error(logits, golden.values("logits")) <= tolerance);
-        }
     }
     TEST_CASE("greedy text: from the whole sequence anew for each token") {
-        const Golden golden("bloom-1");
-        const std::vector<int32_t> prompt = golden.ids("prompt"), expected = golden.ids("greedy");
-        const size_t length = prompt.size() + expected.size();
-        TinyModel tiny(golden, {.batch = 1, .sequence = int64_t(length), .training = false});
-        std::vector<int32_t> text = prompt;
-        while (text.size() < length) {
-            std::vector<int32_t> padded = text;
-            padded.resize(length);
-            tiny.model.forward(tiny.ctx, tensor_of(padded));
-            text.push_back(most_likely(tiny.logits(int64_t(text.size()) - 1, 1)));
+        for (const Device& device : model_devices()) {
+            INFO(on(device));
+            const Golden golden("bloom-1");
+            const std::vector<int32_t> prompt = golden.ids("prompt"), expected = golden.ids("greedy");
+            const size_t length = prompt.size() + expected.size();
+            GoldenModel tiny(device, golden, {.batch = 1, .sequence = int64_t(length), .training = false});
+            std::vector<int32_t> text = prompt;
+            while (text.size() < length) {
+                std::vector<int32_t> padded = text;
+                padded.resize(length);
+                tiny.model.forward(tiny.ctx, tensor_of(padded));
+                text.push_back(most_likely(tiny.logits(int64_t(text.size()) - 1, 1)));
+            }
+            CHECK(std::vector<int32_t>(text.begin() + int64_t(prompt.size()), text.end()) == expected);
         }
-        CHECK(std::vector<int32_t>(text.begin() + int64_t(prompt.size()), text.end()) == expected);
     }
     TEST_CASE("greedy text: from the generator") {
-        const Golden golden("bloom-1");
-        const std::vector<int32_t> prompt = golden.ids("prompt"), expected = golden.ids("greedy");
-        TinyModel tiny(golden, {.batch = 1, .sequence = 1, .training = false});
-        Arena arena(find_device("cpu"), "generation");
-        Generator generator(golden.config.model, tiny.parameters, int64_t(prompt.size() + expected.size()), arena);
-        arena.commit();
-        generator.prepare(tiny.ctx);
-        tiny.reserve(generator.workspace_bytes(tiny.ctx));
-        std::vector<int32_t> text;
-        generator.generate(tiny.ctx, prompt, int64_t(expected.size()), {.temperature = 0}, [&](int32_t id) {
-            text.push_back(id);
-            return true;
-        });
-        CHECK(text == expected);
+        for (const Device& device : model_devices()) {
+            INFO(on(device));
+            const Golden golden("bloom-1");
+            const std::vector<int32_t> prompt = golden.ids("prompt"), expected = golden.ids("greedy");
+            GoldenModel tiny(device, golden, {.batch = 1, .sequence = 1, .training = false});
+            Arena arena(device, "generation");
+            Generator generator(golden.config.model, tiny.parameters, int64_t(prompt.size() + expected.size()), arena);
+            arena.commit();
+            generator.prepare(tiny.ctx);
+            tiny.reserve(generator.workspace_bytes(tiny.ctx));
+            std::vector<int32_t> text;
+            generator.generate(tiny.ctx, prompt, int64_t(expected.size()), {.temperature = 0}, [&](int32_t id) {
+                text.push_back(id);
+                return true;
+            });
+            CHECK(text == expected);
+        }
     }
 }

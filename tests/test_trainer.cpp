@@ -1,6 +1,4 @@
 // The trainer: learning, resuming to the bit, every recipe, memory, and nothing allocated inside a step.
-#include "../model/trainer.h"
-
 #include <filesystem>
 #include <limits>
 
@@ -8,50 +6,10 @@
 #include "../model/checkpoint_directory.h"
 #include "../model/run_log.h"
 #include "allocation_counter.h"
-#include "temporary_folder.h"
-#include "tiny.h"
+#include "training_run.h"
 
 using namespace clover;
 using namespace clover::test;
-
-namespace {
-
-// 40 samples of 13 tokens an epoch: 521 tokens in JSONL documents.
-std::string corpus(const TemporaryFolder& folder) {
-    std::string lines;
-    for (int d = 0; d < 8; d++) {
-        lines += "{\"text\": \"";
-        for (int i = 0; i < (d == 0 ? 65 : 64); i++) lines += char('a' + (d * 7 + i * i + i / 5) % 20);
-        lines += "\"}\n";
-    }
-    return folder.file("corpus.jsonl", lines);
-}
-
-Config run_config(const TemporaryFolder& folder, const std::string& family, std::vector<std::string> overrides = {}) {
-    const std::string path = corpus(folder);
-    for (const char* o : {"model.vocab=257", "train.steps=30", "train.global_batch=4", "optimizer.schedule=\"cosine-steps\"",
-                                 "optimizer.min_lr=1e-3", "train.sample_prompts=[\"abc\"]", "train.sample_tokens=5", "train.eval_batches=0"})
-        overrides.insert(overrides.begin(), o);
-    overrides.push_back("data.train=[\"" + path + "\"]");
-    overrides.push_back("data.valid=[\"" + path + "\"]");
-    overrides.push_back("data.cache=\"" + (folder / "cache") + "\"");
-    return tiny_config(family, overrides);
-}
-
-struct Line {
-    int64_t step;
-    double loss, grad_norm, lr;
-    bool operator==(const Line&) const = default;
-};
-Line line_of(const StepReport& r) { return {r.progress.step, r.loss, r.grad_norm, r.lr}; }
-
-std::vector<Line> run_steps(Trainer& t, int64_t until) {
-    std::vector<Line> lines;
-    while (t.progress().step < until) lines.push_back(line_of(t.step()));
-    return lines;
-}
-
-}  // namespace
 
 TEST_SUITE("trainer") {
     TEST_CASE("the loss falls with every recipe and both families, and the recipes agree") {

@@ -42,9 +42,11 @@ struct TinyModel {
 
     /// Gains and biases away from 1 and 0, so that every term counts.
     void randomise_vectors() {
+        std::vector<float> master = floats_of(ctx.device, parameters.master);
         for (const Parameter& p : table.all())
-            for (int64_t i = 0; !p.matrix && i < p.count; i++)
-                parameters.master.as<float>()[p.offset + i] += 0.1f * normal(random_bits(9, Stream::initialisation, 1, 0, uint64_t(p.offset + i)));
+            for (int64_t i = p.offset; !p.matrix && i < p.offset + p.count; i++)
+                master[size_t(i)] += 0.1f * normal(random_bits(9, Stream::initialisation, 1, 0, uint64_t(i)));
+        write_floats(ctx.device, parameters.master, master);
         parameters.refresh_copy(ctx);
     }
     std::vector<double> all_logits() {
@@ -53,6 +55,16 @@ struct TinyModel {
         return out.values();
     }
 };
+
+/// The devices that have every operation of a model.
+inline Devices model_devices() {
+    Devices devices{find_device("cpu")};
+    const Device* const cuda = usable_cuda();
+    if (cuda && cuda->gemm.run && cuda->norm.backward && cuda->gelu.backward && cuda->embedding.backward && cuda->attention.backward &&
+        cuda->attention.decode && cuda->cross_entropy.run && cuda->elementwise.clip_factor && cuda->adamw.update)
+        devices.push_back(*cuda);
+    return devices;
+}
 
 inline Owned random_ids(int64_t count, int64_t vocab, uint32_t tag) {
     Owned ids(Dtype::i32, {count});
