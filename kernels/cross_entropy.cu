@@ -24,7 +24,9 @@ struct Softmax {
 struct Fours {
     int64_t V, count;
     int shift;
-    __device__ Fours(const float* row, int64_t V) : V(V), shift(int(reinterpret_cast<uintptr_t>(row) / sizeof(float) % 4)) { count = (V + shift + 3) / 4; }
+    __device__ Fours(const float* row, int64_t V_) : V(V_), shift(int(reinterpret_cast<uintptr_t>(row) / sizeof(float) % 4)) {
+        count = (V + shift + 3) / 4;
+    }
     __device__ int64_t column(int64_t four) const { return 4 * four - shift; }
 
     template <class T>
@@ -94,28 +96,9 @@ struct Rows {
     bool keep_row;  // in shared memory
 };
 
+/// The gradient of a row, from the row kept in shared memory or else from global memory.
 template <class D>
-__global__ void __launch_bounds__(1024) run_kernel(Rows<D> r) {
-    const int64_t row = blockIdx.x;
-    const int32_t target = warp_load(r.targets + row);
-    const float* const logits = r.logits + row * r.V;
-    D* const dlogits = r.dlogits ? r.dlogits + row * r.V : nullptr;
-    const Fours fours(logits, r.V);
-    if (target >= r.V) ptx::trap();
-    if (target < 0) {
-        const float zeros[4] = {};
-        if (dlogits)
-            for (int64_t q = threadIdx.x; q < fours.count; q += blockDim.x) fours.store(dlogits, q, zeros);
-        if (threadIdx.x == 0) r.loss[row] = 0;
-        return;
-    }
-    float* const reduction = shared_memory<float>();
-    float* const kept = r.keep_row ? reduction + reduction_floats : nullptr;
-    // Read before the barriers of the sums: the gradient may take the logit's place.
-    const float at_target = threadIdx.x == 0 ? logits[target] : 0.0f;
-    const Softmax s = softmax_of(logits, fours, kept, reduction);
-    if (threadIdx.x == 0) r.loss[row] = loss_of(s, at_target);
-    if (!dlogits) return;
+__device__ void write_gradient(D* dlogits, const float* logits, const float* kept, const Fours& fours, int64_t target, Softmax s, float scale) {
     const int step = int(blockDim.x);
     for (int64_t first = threadIdx.x; first < fours.count; first += at_once * step) {
         float x[at_once][4];
@@ -132,10 +115,33 @@ __global__ void __launch_bounds__(1024) run_kernel(Rows<D> r) {
         for (int k = 0; k < at_once; k++) {
             const int64_t q = first + k * step;
             if (q >= fours.count) continue;
-            gradient(x[k], fours.column(q), target, s, r.scale);
+            gradient(x[k], fours.column(q), target, s, scale);
             fours.store(dlogits, q, x[k]);
         }
     }
+}
+
+template <class D>
+__global__ void __launch_bounds__(1024) run_kernel(Rows<D> r) {
+    const int64_t row = blockIdx.x;
+    const int32_t target = warp_load(r.targets + row);
+    const float* const logits = r.logits + row * r.V;
+    D* const dlogits = r.dlogits ? r.dlogits + row * r.V : nullptr;
+    const Fours fours(logits, r.V);
+    if (target >= r.V) ptx::trap();
+    if (target < 0) {
+        const float zeros[4] = {};
+        for (int64_t q = threadIdx.x; dlogits && q < fours.count; q += blockDim.x) fours.store(dlogits, q, zeros);
+        if (threadIdx.x == 0) r.loss[row] = 0;
+        return;
+    }
+    float* const reduction = shared_memory<float>();
+    float* const kept = r.keep_row ? reduction + reduction_floats : nullptr;
+    // Read before the barriers of the sums: the gradient may take the logit's place.
+    const float at_target = threadIdx.x == 0 ? logits[target] : 0.0f;
+    const Softmax s = softmax_of(logits, fours, kept, reduction);
+    if (threadIdx.x == 0) r.loss[row] = loss_of(s, at_target);
+    if (dlogits) write_gradient(dlogits, logits, kept, fours, target, s, r.scale);
 }
 
 /// Threads for a row, by V alone: they decide the order of the sums.
@@ -186,7 +192,8 @@ __global__ void loss_kernel(float* loss, const float* maximum, const float* sum,
 
 /// finish_columns of a row.
 template <class D>
-__global__ void __launch_bounds__(finish_threads) shard_gradient_kernel(Rows<D> r, const float* maximum, const float* sum, int64_t first_column, unsigned parts) {
+__global__ void __launch_bounds__(finish_threads)
+    shard_gradient_kernel(Rows<D> r, const float* maximum, const float* sum, int64_t first_column, unsigned parts) {
     const int64_t row = blockIdx.x / parts, begin = blockIdx.x % parts * (finish_columns / 4) + threadIdx.x;
     const int32_t target = warp_load(r.targets + row);
     const Softmax s{warp_load(maximum + row), warp_load(sum + row)};
@@ -216,7 +223,8 @@ void finish(Context& ctx, const CrossEntropyShard& c) {
         const Rows<D> rows{.loss = c.loss.as<float>(), .dlogits = c.dlogits.as<D>(), .logits = c.logits.as<float>(), .targets = c.targets.as<int32_t>(),
                            .V = V, .scale = c.scale, .keep_row = false};
         const unsigned parts = blocks_for(V + 3, finish_columns);  // a row may begin up to three columns into a four
-        launch(ctx, {blocks_for(R * parts, 1), finish_threads}, shard_gradient_kernel<D>, rows, c.maximum.as<float>(), c.sum.as<float>(), c.first, parts);
+        launch(ctx, {blocks_for(R * parts, 1), finish_threads}, shard_gradient_kernel<D>, rows, c.maximum.as<float>(), c.sum.as<float>(), c.first,
+               parts);
     });
 }
 

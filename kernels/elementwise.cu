@@ -83,8 +83,8 @@ size_t column_sum_workspace_bytes(Tensor x) { return Workspace::padded(size_t(co
 
 template <int width, class T>
 void partial_column_sums(Context& ctx, float* partials, const T* x, int64_t N, int64_t C, const RowCut& cut) {
-    const Launch l{dim3(blocks_for(C, warp_size * width), unsigned(cut.blocks)), dim3(warp_size, sum_warps), sizeof(float[sum_warps][width][warp_size])};
-    launch(ctx, l, column_sum_kernel<width, T>, partials, x, N, C, cut.rows);
+    const dim3 grid(blocks_for(C, warp_size * width), unsigned(cut.blocks));
+    launch(ctx, {grid, dim3(warp_size, sum_warps), sizeof(float[sum_warps][width][warp_size])}, column_sum_kernel<width, T>, partials, x, N, C, cut.rows);
 }
 
 void column_sum(Context& ctx, Tensor sums, Tensor x) {

@@ -42,9 +42,10 @@ void forward_rows(Context& ctx, const EmbeddingForward& e) {
     const Lookup<W> lookup{.ids = e.ids.as<int32_t>(), .past = e.past.present() ? e.past.as<int32_t>() : nullptr, .table = e.table.as<W>(),
                            .positions = e.positions.present() ? AnyFloats(e.positions) : AnyFloats(), .V = e.table.shape[0],
                            .P = e.positions.present() ? e.positions.shape[0] : 0, .T = e.sequence, .C = e.out.shape[1]};
-    const bool vectors = by_vectors(4, e.out.shape[1], {e.out, e.table, e.positions});
+    const bool vectors = by_vectors(4, lookup.C, {e.out, e.table, e.positions});
     if (!e.norm) return run_norm_rows(ctx, NormedRows<A>{.N = e.out.shape[0], .C = row_columns(e.out), .sum = e.out.as<A>()}, lookup, vectors);
-    run_norm_rows(ctx, normed_rows<A>(*e.norm, e.out.as<A>()), lookup, vectors && by_vectors(4, e.out.shape[1], {e.norm->y, e.norm->weight, e.norm->bias}));
+    const NormForward& n = *e.norm;
+    run_norm_rows(ctx, normed_rows<A>(n, e.out.as<A>()), lookup, vectors && by_vectors(4, lookup.C, {n.y, n.weight, n.bias}));
 }
 
 void forward(Context& ctx, const EmbeddingForward& e) {
@@ -204,7 +205,10 @@ __global__ void __launch_bounds__(column_threads) sum_pieces_kernel(SortedRows<A
     int32_t* const places = keys + piece + 2;
     const int64_t first = int64_t(blockIdx.x) * piece;
     const int count = int(min(int64_t{piece}, r.N - first));
-    for (int k = int(threadIdx.x); k < piece + 2; k += int(blockDim.x)) keys[k] = first + k - 1 >= 0 && first + k - 1 < r.N ? r.pairs.keys[first + k - 1] : -1;
+    for (int k = int(threadIdx.x); k < piece + 2; k += int(blockDim.x)) {
+        const int64_t p = first + k - 1;
+        keys[k] = p >= 0 && p < r.N ? r.pairs.keys[p] : -1;
+    }
     for (int k = int(threadIdx.x); k < count; k += int(blockDim.x)) places[k] = r.pairs.places[first + k];
     __syncthreads();
     const int64_t column = (int64_t(blockIdx.y) * column_threads + threadIdx.x) * width;
@@ -290,7 +294,8 @@ void backward(Context& ctx, const EmbeddingBackward& e) {
     float* const partials = ctx.workspace.take<float>(2 * plan.pieces * plan.C);
     by_dtype(e.dout.dtype, [&](auto a) {
         using A = decltype(a);
-        const SortedRows<A> rows{.pairs = pairs, .N = plan.N, .C = plan.C, .dout = e.dout.as<A>(), .dtable = e.dtable.as<float>(), .partials = partials};
+        const SortedRows<A> rows{.pairs = pairs, .N = plan.N, .C = plan.C, .dout = e.dout.as<A>(), .dtable = e.dtable.as<float>(),
+                                 .partials = partials};
         by_vectors(4, plan.C, {e.dout, e.dtable, e.dpositions}) ? sum_rows<4>(ctx, e, rows, plan.pieces) : sum_rows<1>(ctx, e, rows, plan.pieces);
     });
 }

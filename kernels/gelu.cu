@@ -16,7 +16,9 @@ __device__ float at_most(float limit, float x) { return x > limit ? limit : x; }
 __device__ float at_least(float limit, float x) { return x < limit ? limit : x; }
 
 /// exp(−2u) as a power of 2, kept below 2^126, up to which __fdividef is right.
-__device__ float exp_of_minus_2u(float x) { return ptx::exp2_approximate(at_most(125.0f, x * (x * x * (-2 * root * cubic * log2_e) + -2 * root * log2_e))); }
+__device__ float exp_of_minus_2u(float x) {
+    return ptx::exp2_approximate(at_most(125.0f, x * (x * x * (-2 * root * cubic * log2_e) + -2 * root * log2_e)));
+}
 
 struct Value {
     // Far below -20 the exponential no longer grows with x, so x must not either.

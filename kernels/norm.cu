@@ -42,7 +42,7 @@ struct BackwardRows {
     AnyFloats weight;
     const float *mean, *rstd;
     float *dweight, *dbias;  // (blocks, C) partial sums; dbias may be null
-    bool keep_rows, keep_sums, keep_weight;  // in shared memory
+    bool keep_rows = false, keep_sums = false, keep_weight = false;  // in shared memory
 };
 
 /// One row: absent if it has no dx. The means are those over its columns of g and of g · xhat.
@@ -129,6 +129,15 @@ __device__ void write_rows(const Row<A> (&rows)[at_once], float* dweight, float*
     }
 }
 
+template <class Group, int width>
+__device__ void clear_sums(float* dweight, float* dbias, int C) {
+    const float zeros[width] = {};
+    for (int i = Group::rank() * width; i < C; i += Group::size() * width) {
+        store_floats(dweight + i, zeros);
+        if (dbias) store_floats(dbias + i, zeros);
+    }
+}
+
 /// to (C) = the sum over groups of from (groups, stride), in order. By the whole block.
 __device__ void add_groups(float* to, const float* from, int groups, int stride, int C) {
     for (int c = int(threadIdx.x); c < C; c += int(blockDim.x)) {
@@ -167,11 +176,7 @@ __global__ void __launch_bounds__(Group::most_threads, 1) backward_kernel(Backwa
     float* const dweight = n.keep_sums ? shared.sums + Group::place() * 2 * columns : dweight_of_block;
     float* const dbias = !n.dbias ? nullptr : n.keep_sums ? dweight + columns : dbias_of_block;
     A* const kept = n.keep_rows ? shared.rows + Group::place() * at_once * 2 * columns : nullptr;
-    for (int i = Group::rank() * width; i < n.C; i += Group::size() * width) {
-        const float zeros[width] = {};
-        store_floats(dweight + i, zeros);
-        if (dbias) store_floats(dbias + i, zeros);
-    }
+    clear_sums<Group, width>(dweight, dbias, n.C);
     if (n.keep_weight) {
         copy_floats<width>(shared.weight, n.weight, n.C);
         n.weight = AnyFloats(shared.weight);
@@ -183,7 +188,8 @@ __global__ void __launch_bounds__(Group::most_threads, 1) backward_kernel(Backwa
         for (int k = 0; k < at_once; k++) {
             const int64_t row = first + k * groups, at = row * n.C;
             if (row >= end) continue;
-            rows[k] = {.dy = n.dy + at, .x = n.x + at, .dx = n.dx + at, .mean = n.layernorm ? warp_load(n.mean + row) : 0.0f, .rstd = warp_load(n.rstd + row)};
+            rows[k] = {.dy = n.dy + at, .x = n.x + at, .dx = n.dx + at, .mean = n.layernorm ? warp_load(n.mean + row) : 0.0f,
+                       .rstd = warp_load(n.rstd + row)};
         }
         read_rows<Group, width>(rows, kept, n, shared.reduction);
         write_rows<Group, width>(rows, dweight, dbias, n);
@@ -217,10 +223,10 @@ void backward_rows(Context& ctx, const NormBackward& n) {
     const int64_t C = n.x.shape[1];
     const WorkspaceScope scope(ctx.workspace);
     float* const partials = ctx.workspace.take<float>(plan.blocks * C * (n.dbias.present() ? 2 : 1));
-    BackwardRows<A> rows{.N = n.x.shape[0], .rows = plan.rows, .C = row_columns(n.x), .layernorm = n.kind == NormKind::layernorm, .accumulate = n.accumulate_dx,
-                         .dx = n.dx.as<A>(), .dy = n.dy.as<A>(), .x = n.x.as<A>(), .weight = AnyFloats(n.weight),
+    BackwardRows<A> rows{.N = n.x.shape[0], .rows = plan.rows, .C = row_columns(n.x), .layernorm = n.kind == NormKind::layernorm,
+                         .accumulate = n.accumulate_dx, .dx = n.dx.as<A>(), .dy = n.dy.as<A>(), .x = n.x.as<A>(), .weight = AnyFloats(n.weight),
                          .mean = n.mean.present() ? n.mean.as<float>() : nullptr, .rstd = n.rstd.as<float>(), .dweight = partials,
-                         .dbias = n.dbias.present() ? partials + plan.blocks * C : nullptr, .keep_rows = false, .keep_sums = false, .keep_weight = false};
+                         .dbias = n.dbias.present() ? partials + plan.blocks * C : nullptr};
     // In the order of what they save: the sums are read and written, the rows read twice.
     for (bool* keep : {&rows.keep_sums, &rows.keep_rows, &rows.keep_weight}) {
         *keep = true;
@@ -228,7 +234,7 @@ void backward_rows(Context& ctx, const NormBackward& n) {
     }
     CLOVER_CHECK(rows.keep_sums || plan.groups == 1);
     const Launch l{unsigned(plan.blocks), unsigned(plan.threads.threads), BackwardShared<A>::bytes(rows, plan.groups)};
-    const bool vectors = C % 4 == 0 && by_vectors(4, C, {n.dx, n.dy, n.x, n.weight});
+    const bool vectors = by_vectors(4, C, {n.dx, n.dy, n.x, n.weight});
     const auto run = [&](auto group) {
         using Group = decltype(group);
         vectors ? launch(ctx, l, backward_kernel<Group, 4, A>, rows) : launch(ctx, l, backward_kernel<Group, 1, A>, rows);
