@@ -142,7 +142,5 @@ extern constinit thread_local const char* must_not_wait;
 
 /// Counts one warp-wide matrix instruction. Once per warp, from `run` of its collective.
 void count_mma();
-/// ldmatrix is counted by the check_access of its 32 lanes: a phase of eight lanes is one matrix.
-inline void count_matrix_rows(const void* const[8]) {}
 
 }  // namespace simt

@@ -24,6 +24,7 @@ struct CUstream_st {
     int device;
     bool blocking;  // it and the default stream wait for each other; not so those made with cudaStreamNonBlocking
     std::deque<Work> queue = {};
+    uint64_t given = 0;  // works
 };
 struct CUevent_st {
     int64_t recorded = 0, done = 0;  // records asked for, and passed by their stream
@@ -49,7 +50,6 @@ std::vector<std::unique_ptr<CUevent_st>> events;
 std::map<int, cudaStream_t> default_streams;
 std::map<uintptr_t, Region*> pinned;
 std::map<const void*, size_t> raised_shared;
-uint64_t coin_state = 0;
 thread_local int current_device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 
@@ -59,10 +59,12 @@ cudaError_t failed(cudaError_t e) { return e == cudaSuccess ? e : last_error = e
 
 size_t shared_limit() { return (options().capability >= 90 ? 227 : 163) << 10; }
 
-/// Decided by the seed and the calls so far.
-bool coin() {
-    coin_state = coin_state * 6364136223846793005u + options().seed * 2 + 1442695040888963407u;
-    return coin_state >> 63;
+/// Decided by the seed and the number of works that the stream was given so far (the default stream: since it was last empty).
+bool runs_at_once(cudaStream_t s) {
+    uint64_t x = options().seed * 0x9e3779b97f4a7c15u + ++s->given;
+    x = (x ^ x >> 31) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 29) * 0x94d049bb133111ebu;
+    return x >> 63;
 }
 
 cudaStream_t stream_or_default(cudaStream_t s) {
@@ -151,7 +153,8 @@ void enqueue_locked(Lock& held, cudaStream_t stream, const char* name, std::func
     else if (s->blocking && default_streams.count(s->device)) drain(held, default_streams[s->device]);
     s->queue.push_back({name, std::move(run)});
     changed.notify_all();
-    if (coin()) advance(s);
+    if (!stream && s->queue.size() == 1) s->given = 0;
+    if (runs_at_once(s)) advance(s);
 }
 
 template <class T>

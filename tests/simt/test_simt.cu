@@ -73,6 +73,18 @@ void check_verdict(const std::string& verdict, std::initializer_list<std::string
     }
 }
 
+/// A race is found whichever thread comes first.
+template <class... Parameters, class... Arguments>
+void check_race(std::initializer_list<std::string> parts, dim3 grid, dim3 block, size_t shared, void (*kernel)(Parameters...), const Arguments&... arguments) {
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        const With w({.seed = seed});
+        CAPTURE(seed);
+        const std::string found = verdict(grid, block, shared, kernel, arguments...);
+        check_verdict(found, parts);
+        CHECK(has(found, ": a race: "));
+    }
+}
+
 // ---- Races ---------------------------------------------------------------------------------------------------------------------
 
 __global__ void missing_barrier(int* out) {
@@ -152,26 +164,38 @@ __global__ void counts_atomically(unsigned* counter, unsigned* out, bool peek) {
 }
 constexpr int peek_line = __LINE__ - 2;
 
+__global__ void one_peeks(unsigned* counter, unsigned* out, bool write) {
+    if (blockIdx.x == 0) atomicAdd(counter, 1u);
+    else if (write) *counter = 1;
+    else out[0] = *counter;
+}
+constexpr int peek_atomic_line = __LINE__ - 4, peek_write_line = __LINE__ - 3, peek_read_line = __LINE__ - 2;
+
+__global__ void one_reads_one_writes(int* x, int* out, int other) {
+    if (int(threadIdx.x) == other) out[0] = x[0];
+    if (threadIdx.x == 0) x[0] = 2;
+}
+constexpr int two_threads_line = __LINE__ - 3;
+
 TEST_SUITE("simt") {
     TEST_CASE("race: a missing barrier in shared memory") {
         Memory<int> out(64);
-        check_verdict(verdict(1, 64, 256, missing_barrier, out),
-                      {"missing_barrier: a race", "of shared memory", at(missing_barrier_line), at(missing_barrier_write_line), "block (0,0,0), thread ("});
+        check_race({"missing_barrier: a race", "of shared memory", at(missing_barrier_line), at(missing_barrier_write_line), "block (0,0,0), thread ("},
+                   1, 64, 256, missing_barrier, out);
     }
     TEST_CASE("race: lanes of a warp without __syncwarp; a shuffle does not help") {
         Memory<int> out(32);
         for (bool shuffle : {false, true}) {
-            check_verdict(verdict(1, 32, 128, missing_syncwarp, out, false, shuffle), {"missing_syncwarp: a race", at(missing_syncwarp_line)});
+            check_race({"missing_syncwarp: a race", at(missing_syncwarp_line)}, 1, 32, 128, missing_syncwarp, out, false, shuffle);
             CHECK(verdict(1, 32, 128, missing_syncwarp, out, true, shuffle) == "");
-            CHECK(verdict(1, 128, 512, missing_barrier, out).empty() == false);
         }
     }
     TEST_CASE("race: __syncwarp orders the lanes of its mask, and chains of it") {
         Memory<int> out(64);
+        check_race({"half_syncwarp: a race", at(half_syncwarp_line)}, 1, 32, 256, half_syncwarp, out, 16);
         for (uint64_t seed = 0; seed < 8; seed++) {
             const With w({.seed = seed});
             CHECK(verdict(1, 32, 256, half_syncwarp, out, 1) == "");
-            check_verdict(verdict(1, 32, 256, half_syncwarp, out, 16), {"half_syncwarp: a race", at(half_syncwarp_line)});
             CHECK(verdict(1, 32, 256, chain_of_syncwarps, out, false) == "");
             CHECK(verdict(1, 32, 256, chain_of_syncwarps, out, true) == "");
         }
@@ -179,29 +203,28 @@ TEST_SUITE("simt") {
     }
     TEST_CASE("race: between blocks") {
         Memory<int> x(1), out(8);
-        check_verdict(verdict(2, 32, 0, blocks_write_one_place, out), {"blocks_write_one_place: a race", at(blocks_write_one_place_line), "thread (5,0,0) of block (", "wrote"});
         x[0] = 1;
-        for (uint64_t seed = 0; seed < 4; seed++) {
-            const With w({.seed = seed});
-            check_verdict(verdict(8, 1, 0, block_reads_what_another_writes, x, out), {"a race", at(block_reads_line), at(block_writes_line)});
-        }
+        check_race({"blocks_write_one_place: a race", at(blocks_write_one_place_line), "thread (5,0,0) of block (", "wrote"}, 2, 32, 0, blocks_write_one_place, out);
+        check_race({at(block_reads_line), at(block_writes_line)}, 8, 1, 0, block_reads_what_another_writes, x, out);
         CHECK(verdict(3, 1, 0, block_reads_what_another_writes, x, out) == "");
     }
     TEST_CASE("race: a write after reads of others") {
         Memory<int> x(1), out(64);
         x[0] = 1;
         for (unsigned threads : {32u, 64u}) {
-            check_verdict(verdict(1, threads, 0, writes_after_reads, x, out, false), {"writes_after_reads: a race", at(writes_after_reads_line)});
+            check_race({"writes_after_reads: a race", at(writes_after_reads_line)}, 1, threads, 0, writes_after_reads, x, out, false);
             CHECK(verdict(1, threads, 0, writes_after_reads, x, out, true) == "");
         }
+        // Two threads alone, of one warp and of two.
+        for (int other : {1, 31, 32, 63}) check_race({at(two_threads_line), at(two_threads_line + 1)}, 1, 64, 0, one_reads_one_writes, x, out, other);
     }
     TEST_CASE("race: exact to the byte") {
         Memory<bf16> halves(256);
         Memory<unsigned char> bytes(256);
         CHECK(verdict(1, 256, 0, neighbours_in_a_word, halves) == "");
         CHECK(verdict(1, 256, 0, bytes_in_a_word, bytes, 0) == "");
-        check_verdict(verdict(1, 256, 0, bytes_in_a_word, bytes, 1), {"bytes_in_a_word: a race", at(bytes_in_a_word_line)});
-        check_verdict(verdict(1, 32, 0, word_over_its_halves, halves, reinterpret_cast<uint32_t*>(halves.p)), {"word_over_its_halves: a race"});
+        check_race({"bytes_in_a_word: a race", at(bytes_in_a_word_line)}, 1, 256, 0, bytes_in_a_word, bytes, 1);
+        check_race({"word_over_its_halves: a race"}, 1, 32, 0, word_over_its_halves, halves, reinterpret_cast<uint32_t*>(halves.p));
     }
     TEST_CASE("race: atomic operations only with plain accesses") {
         Memory<unsigned> counter(1), out(256);
@@ -209,7 +232,9 @@ TEST_SUITE("simt") {
         CHECK(verdict(4, 64, 0, counts_atomically, counter, out, false) == "");
         CHECK(counter[0] == 256);
         CHECK(std::set<unsigned>(out.p, out.p + 256).size() == 256);
-        check_verdict(verdict(4, 64, 0, counts_atomically, counter, out, true), {"a race", at(peek_line)});
+        check_race({at(peek_line)}, 4, 64, 0, counts_atomically, counter, out, true);
+        // One thread changes it atomically and one reads or writes it, in either order.
+        for (bool write : {false, true}) check_race({at(write ? peek_write_line : peek_read_line), at(peek_atomic_line)}, 2, 1, 0, one_peeks, counter, out, write);
     }
 }
 
@@ -747,7 +772,11 @@ TEST_SUITE("simt") {
         CHECK(cudaMemcpy(x, host, 32, cudaMemcpyDeviceToHost) == cudaErrorInvalidValue);
         CHECK(cudaMemcpy(x, host, 32, cudaMemcpyHostToHost) == cudaErrorInvalidValue);
         CHECK_THROWS_AS(cudaMemcpy(x, host, 36, cudaMemcpyHostToDevice), simt::Fault);
-        CHECK_THROWS_AS(cudaMemset(x, 0, 36), simt::Fault);
+        const auto clear_too_much = [&] {
+            CLOVER_CUDA(cudaMemset(x, 0, 36));
+            CLOVER_CUDA(cudaDeviceSynchronize());
+        };
+        CHECK_THROWS_AS(clear_too_much(), simt::Fault);
         cudaGetLastError();
     }
     TEST_CASE("memory: what fits") {
