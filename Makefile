@@ -95,7 +95,7 @@ demo: corpus ## build, prepare a corpus, train a small BLOOM and a small Gopher,
 
 test: deps ## build and run every test; ends with "N passed, M failed"
 	@$(MAKE) --no-print-directory -j$(JOBS) tested
-	CLOVER=$(BUILD)/clover CUDA_KERNELS=$(BUILD)/cuda/kernels.tsv $(BUILD)/tests/run
+	CLOVER=$(BUILD)/clover GPU_CHECK=$(BUILD)/gpu-check-simt CUDA_KERNELS=$(BUILD)/cuda/kernels.tsv $(BUILD)/tests/run
 
 bench: all ## speed of training steps against this machine's matrix-product peak
 	@for c in 10m 124m gopher-10m gopher-124m; do for r in fp32 bf16-master; do \

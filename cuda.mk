@@ -129,7 +129,7 @@ $(BUILD)/cuda/report.txt: tests/gpu/report.awk $(BUILD)/cuda/launches.tsv $(BUIL
 	@awk -f $^ >$@
 
 # What `make test` runs and reads.
-tested: $(BUILD)/clover $(BUILD)/tests/run $(if $(CUDA_HOME),$(BUILD)/cuda/kernels.tsv)
+tested: $(BUILD)/clover $(BUILD)/tests/run $(if $(SIMT_OBJECTS),$(BUILD)/gpu-check-simt) $(if $(CUDA_HOME),$(BUILD)/cuda/kernels.tsv)
 .PHONY: tested gpu-checked
 
 -include $(CUDA_OBJECTS:.o=.d) $(SIMT_OBJECTS:.o=.d) $(SIMT_TEST_OBJECTS:.o=.d) $(CU_TESTS:%.cu=$(BUILD)/cuda/%.d)

@@ -9,7 +9,8 @@ BEGIN {
     printf "%-86s %-7s %9s %7s %7s %8s %9s\n", "kernel", "arch", "registers", "spilled", "threads", "shared", "occupancy"
 }
 FNR == NR {
-    shapes[$1] = shapes[$1] ($1 in shapes ? "," : "") $2 " " $3
+    before = $1 in shapes ? shapes[$1] "," : ""
+    shapes[$1] = before $2 " " $3
     next
 }
 function up(x, unit) { return int((x + unit - 1) / unit) * unit }
