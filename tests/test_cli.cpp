@@ -272,7 +272,7 @@ TEST_SUITE("cli") {
         Program p;
         p.prepare();
         const std::string no_gpu = "CUDA_VISIBLE_DEVICES=";
-        for (const std::string command : {"train run.toml --set train.steps=2 --device cuda", "bench train run.toml --device cuda"}) {
+        for (const std::string command : {"train run.toml --device cuda", "bench train run.toml --device cuda"}) {
             const Result r = p.run(command, no_gpu);
             INFO(command, "\n", r.err);
             CHECK(r.code == 2);
