@@ -6,26 +6,28 @@ namespace clover {
 namespace plain {
 namespace {
 
-/// Of one row: the greatest score so far and the sum of exp(score − maximum) over the columns of this thread.
-struct RowState {
-    float maximum = -INFINITY, total = 0;
-};
-
-/// s becomes exp(s − maximum), 0 where column > row + base; the sums so far are scaled to the new maximum.
+/// s becomes exp(s − maximum), 0 where column > row + base. Of each row, shared memory holds the greatest score so far and the sum of such
+/// exponentials; it and the sums of values are scaled to the new maximum.
 template <int blocks>
-__device__ __forceinline__ void online_softmax(Fragment& s, int base, RowState (&state)[per], float (&sum)[blocks][per][per]) {
+__device__ __forceinline__ void online_softmax(Fragment& s, int base, Shared& shared, float (&sum)[blocks][per][per]) {
 #pragma unroll
     for (int m = 0; m < per; m++) {
-        float greatest = state[m].maximum;
+        const int row = row_of(m);
+        const float before = shared.maxima[row];
+        float greatest = before, total = 0;
         for (int n = 0; n < per; n++)
-            if (column_of(n) - row_of(m) <= base) greatest = fmaxf(greatest, s[m][n]);
+            if (column_of(n) - row <= base) greatest = fmaxf(greatest, s[m][n]);
         greatest = row_max(greatest);
-        const float older = expf(state[m].maximum - greatest);
-        state[m].maximum = greatest;
-        state[m].total *= older;
         for (int n = 0; n < per; n++) {
-            s[m][n] = column_of(n) - row_of(m) <= base ? expf(s[m][n] - greatest) : 0.0f;
-            state[m].total += s[m][n];
+            s[m][n] = column_of(n) - row <= base ? expf(s[m][n] - greatest) : 0.0f;
+            total += s[m][n];
+        }
+        total = row_sum(total);
+        const float older = expf(before - greatest);
+        __syncwarp();  // everybody has read the maximum
+        if (column_of(0) == 0) {
+            shared.maxima[row] = greatest;
+            shared.sums[row] = shared.sums[row] * older + total;
         }
         for (int block = 0; block < blocks; block++)
             for (int n = 0; n < per; n++) sum[block][m][n] *= older;
@@ -42,29 +44,30 @@ struct ForwardResult {
 template <class T, bool relative, int blocks>
 __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<blocks>) plain_forward(Problem<T> p, ForwardResult<T> to) {
     Shared& shared = *shared_memory<Shared>();
-    const int64_t units = p.B * p.H, unit = blockIdx.x % units, b = unit / p.H, h = unit % p.H;
-    const int i0 = int(gridDim.x / units - 1 - blockIdx.x / units) * tile;  // those with most keys first
+    const int b = blockIdx.x, h = blockIdx.y, i0 = int(gridDim.z - 1 - blockIdx.z) * tile;  // those with most keys first
     if constexpr (relative) load_biases(p, h, shared);
-    const Head<T> head = head_of<relative>(p, b, h, shared, p.past ? p.past[b] : 0);
-    const int position = head.past + i0;
+    const int past = p.past ? p.past[b] : 0, position = past + i0;
+    const Head<T> head = head_of<relative>(p, b, h, shared, past);
 
     float sum[blocks][per][per]{};
-    RowState state[per];
+    fill_rows(shared.maxima, -INFINITY);
+    fill_rows(shared.sums, 0);
     if constexpr (relative) begin_band(head.position_q, i0, head.r, position, shared);
     for (int j0 = 0; j0 < min(position + tile, head.k.count); j0 += tile) {
         Fragment s{};
-        score_keys<relative>(s, head, i0, j0, p.scale, shared);
-        online_softmax(s, position - j0, state, sum);
+        score_keys<relative>(s, head, i0, j0, position - j0, p.scale, shared);
+        online_softmax(s, position - j0, shared, sum);
         store_weights(shared.weights, s);
         add_weighted_rows(sum, shared.weights, head.v, j0, shared);
     }
 
+    __syncthreads();
     for (int m = 0; m < per; m++) {
-        const float total = row_sum(state[m].total);
+        const float total = shared.sums[row_of(m)], factor = 1 / total;
         const int i = i0 + row_of(m);
-        if (to.lse && column_of(0) == 0 && i < p.queries) to.lse[unit * p.queries + i] = state[m].maximum + logf(total);
+        if (to.lse && column_of(0) == 0 && i < p.queries) to.lse[(b * p.H + h) * p.queries + i] = shared.maxima[row_of(m)] + logf(total);
         for (int block = 0; block < blocks; block++)
-            for (int n = 0; n < per; n++) sum[block][m][n] /= total;
+            for (int n = 0; n < per; n++) sum[block][m][n] *= factor;
     }
     store_sums(to.out.at(b, h), to.out.row, i0, p, sum);
 }
@@ -72,7 +75,7 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<blocks>) pl
 template <class T>
 void run_forward(Context& ctx, const Problem<T>& p, const ForwardResult<T>& to, bool relative) {
     specialised(relative, p.D, [&](auto r, auto blocks) {
-        launch(ctx, {blocks_for(tiles_of(p.queries) * p.B * p.H, 1), threads, shared_bytes(r)}, plain_forward<T, r, blocks>, p, to);
+        launch(ctx, {grid_of(p.B, p), threads, shared_bytes(r)}, plain_forward<T, r, blocks>, p, to);
     });
 }
 
@@ -101,6 +104,7 @@ void attention_prompt_plain(Context& ctx, const AttentionDecode& a) {
         Problem<T> p = problem_of<T>(a.qkv, a.position, n.B, n.Q, n.H, n.D);
         p.k = cache_of<const T>(a.keys);
         p.v = cache_of<const T>(a.values);
+        CLOVER_CHECK(n.capacity <= greatest_position, a.keys.describe());
         p.past = a.past.as<int32_t>();
         p.vectors = vectors_possible(4, n.D, {a.out, a.qkv, a.keys, a.values, a.position.r});
         run_forward(ctx, p, ForwardResult<T>{heads_of<T>(a.out, n.Q, n.D), nullptr}, a.position.kind == AttentionPosition::relative);

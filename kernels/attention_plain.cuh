@@ -46,7 +46,7 @@ struct Shared {
         float values[tile * tile];
     };
     alignas(16) Square weights;
-    float sums[tile];
+    float maxima[tile], sums[tile];
     // Relative positions only:
     float u[greatest_head], v[greatest_head];  // zero from D on
     Square band;
@@ -80,7 +80,7 @@ struct Bias {
     }
 };
 
-/// Positions within a sequence are ints: problem_of() checks that they fit.
+/// The grid is (sequences, heads, tiles that are owned). Positions within a sequence are ints: problem_of() checks that they fit.
 template <class T>
 struct Problem {
     int64_t B, H;
@@ -97,15 +97,13 @@ struct Problem {
 
 template <class T>
 struct Head {
-    int past;
     Rows<T> content_q, position_q, k, v, r;  // q with u and with v
     float slope;
 };
 
 template <bool relative, class T>
-__device__ Head<T> head_of(const Problem<T>& p, int64_t b, int64_t h, const Shared& shared, int past = 0) {
+__device__ Head<T> head_of(const Problem<T>& p, int b, int h, const Shared& shared, int past = 0) {
     Head<T> head;
-    head.past = past;
     const int keys = past + p.queries;
     head.content_q = {p.q.at(b, h), p.q.row, p.queries, p.D, p.vectors};
     head.k = {p.k.at(b, h), p.k.row, keys, p.D, p.vectors};
@@ -122,10 +120,11 @@ __device__ Head<T> head_of(const Problem<T>& p, int64_t b, int64_t h, const Shar
 
 /// u and v of head h to shared memory. Visible after the barrier that every product begins with.
 template <class T>
-__device__ void load_biases(const Problem<T>& p, int64_t h, Shared& shared) {
+__device__ void load_biases(const Problem<T>& p, int h, Shared& shared) {
     for (int c = threadIdx.x; c < greatest_head; c += threads) {
-        shared.u[c] = c < p.D ? p.u[h * p.D + c] : 0.0f;
-        shared.v[c] = c < p.D ? p.v_bias[h * p.D + c] : 0.0f;
+        const int64_t at = int64_t(h) * p.D + c;
+        shared.u[c] = c < p.D ? p.u[at] : 0.0f;
+        shared.v[c] = c < p.D ? p.v_bias[at] : 0.0f;
     }
 }
 
@@ -150,6 +149,12 @@ __device__ __forceinline__ float row_sum(float x) {
 __device__ __forceinline__ float row_max(float x) {
     for (int step = side / 2; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(all_lanes, x, step));
     return x;
+}
+
+/// One number per row, in the hands of the row's first thread.
+__device__ __forceinline__ void fill_rows(float (&rows)[tile], float x) {
+    for (int m = 0; m < per; m++)
+        if (column_of(0) == 0) rows[row_of(m)] = x;
 }
 
 /// Stores the elements for which where(row, column) holds.
@@ -302,13 +307,15 @@ __device__ __forceinline__ void computed_band(Fragment& s, const Rows<T>& x, int
 
 // ---- Scores -------------------------------------------------------------------------------------------------------------------
 
-/// s, which starts at zero: the scores of queries i0 … against keys j0 …; whether they are visible is not asked.
+/// s, which starts at zero: the scores of queries i0 … against keys j0 …, `base` positions before them; whether they are visible is not asked.
 template <bool relative, class T>
-__device__ __forceinline__ void score_keys(Fragment& s, const Head<T>& head, int i0, int j0, float scale, Shared& shared) {
-    const int base = head.past + i0 - j0;
+__device__ __forceinline__ void score_keys(Fragment& s, const Head<T>& head, int i0, int j0, int base, float scale, Shared& shared) {
     if constexpr (relative) carried_band(s, head.position_q, i0, head.r, base, shared);
     add_dot_products(s, head.content_q, i0, head.k, j0, shared);
-    for_elements([&](int m, int n, int row, int column) { s[m][n] = s[m][n] * scale + head.slope * float(column - row - base); });
+    for_elements([&](int m, int n, int row, int column) {
+        s[m][n] *= scale;
+        if constexpr (!relative) s[m][n] += head.slope * float(column - row - base);
+    });
 }
 
 // ---- On the host ----------------------------------------------------------------------------------------------------------------
@@ -341,11 +348,14 @@ inline bool vectors_possible(int n, int64_t D, std::initializer_list<Tensor> ten
     return true;
 }
 
+inline int64_t tiles_of(int64_t rows) { return (rows + tile - 1) / tile; }
+constexpr int64_t greatest_position = INT32_MAX - 2 * tile;
+
 /// All but k and v of a problem.
 template <class T>
 Problem<T> problem_of(const Tensor& qkv, const PositionTerm& position, int64_t B, int64_t queries, int64_t H, int64_t D) {
-    constexpr int64_t most = INT32_MAX - 2 * tile;
-    CLOVER_CHECK(queries <= most && qkv.columns() <= most, qkv.describe());
+    constexpr int64_t blocks = 65535;  // in the second and third dimension of a grid
+    CLOVER_CHECK(H <= blocks && tiles_of(queries) <= blocks && qkv.columns() <= greatest_position, qkv.describe());
     Problem<T> p{};
     p.B = B, p.H = H, p.queries = int(queries), p.D = int(D);
     p.scale = float(1 / std::sqrt(double(D)));
@@ -353,12 +363,15 @@ Problem<T> problem_of(const Tensor& qkv, const PositionTerm& position, int64_t B
     if (position.kind == AttentionPosition::alibi) p.slopes = static_cast<const float*>(position.slopes.data);
     if (position.kind != AttentionPosition::relative) return p;
     p.r = heads_of<const T>(position.r, 0, D);
-    p.distances = int(std::min(position.r.shape[0], most));
+    p.distances = int(std::min(position.r.shape[0], greatest_position));
     p.u = bias_of(position.content_bias), p.v_bias = bias_of(position.position_bias);
     return p;
 }
 
-inline int64_t tiles_of(int64_t rows) { return (rows + tile - 1) / tile; }
+template <class T>
+dim3 grid_of(int64_t sequences, const Problem<T>& p) {
+    return dim3(blocks_for(sequences, 1), unsigned(p.H), unsigned(tiles_of(p.queries)));
+}
 /// Shared memory of a kernel with or without relative positions.
 inline size_t shared_bytes(bool relative) { return relative ? sizeof(Shared) : offsetof(Shared, u); }
 

@@ -36,9 +36,10 @@ struct QueryState {
     float lse, row_dot;
 };
 template <class T>
-__device__ __forceinline__ QueryState query_state(const Gradients<T>& g, const Problem<T>& p, int64_t unit, int i) {
+__device__ __forceinline__ QueryState query_state(const Gradients<T>& g, const Problem<T>& p, int b, int h, int i) {
     if (i >= p.queries) return {INFINITY, 0};
-    return {g.lse[unit * p.queries + i], g.row_dots[unit * p.queries + i]};
+    const int64_t at = (b * p.H + h) * p.queries + i;
+    return {g.lse[at], g.row_dots[at]};
 }
 __device__ __forceinline__ float probability(float score, const QueryState& q, bool visible) {
     return visible ? expf(score - q.lse) : 0.0f;
@@ -48,7 +49,7 @@ __device__ __forceinline__ float gradient(float probability, float dp, const Que
 }
 
 template <class T>
-__device__ Rows<T> dout_of(const Gradients<T>& g, const Problem<T>& p, int64_t b, int64_t h) {
+__device__ Rows<T> dout_of(const Gradients<T>& g, const Problem<T>& p, int b, int h) {
     return {g.dout.at(b, h), g.dout.row, p.queries, p.D, p.vectors};
 }
 
@@ -58,10 +59,6 @@ __device__ __forceinline__ void add_row_sums(float (&sums)[tile], const Fragment
         const float sum = row_sum((g[m][0] + g[m][1]) + (g[m][2] + g[m][3]));
         if (column_of(0) == 0) sums[row_of(m)] += sum;
     }
-}
-__device__ void clear_row_sums(float (&sums)[tile]) {
-    for (int m = 0; m < per; m++)
-        if (column_of(0) == 0) sums[row_of(m)] = 0;
 }
 
 /// parts[c] = Σ_row sums[row] · (row first + row)[c].
@@ -76,13 +73,20 @@ __device__ void store_weighted_sum(float* parts, const float (&sums)[tile], cons
     }
 }
 
+/// Copies this thread's weights for which where(row, column) holds to the column of their distance.
+template <class Where>
+__device__ __forceinline__ void slant(Shared& shared, Where&& where) {
+    for_elements([&](int, int, int row, int column) {
+        if (where(row, column)) shared.slanted[row][(row - column) & (tile - 1)] = shared.weights[row][column];
+    });
+}
+
 /// dQ_i = Σ_j G_ij (k_j + r_{i−j}). G against distances is G against keys along slanted lines: of a tile, the elements with row >= column go
 /// to the distances from base on, which are complete with them, and the others begin the 64 distances before.
 template <class T, bool relative, int blocks>
 __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<blocks>) plain_query_gradients(Problem<T> p, Gradients<T> grad) {
     Shared& shared = *shared_memory<Shared>();
-    const int64_t units = p.B * p.H, unit = blockIdx.x % units, b = unit / p.H, h = unit % p.H;
-    const int i0 = int(gridDim.x / units - 1 - blockIdx.x / units) * tile;  // those with most keys first
+    const int b = blockIdx.x, h = blockIdx.y, i0 = int(gridDim.z - 1 - blockIdx.z) * tile;  // those with most keys first
     if constexpr (relative) load_biases(p, h, shared);
     const Head<T> head = head_of<relative>(p, b, h, shared);
     const Rows<T> dout = dout_of(grad, p, b, h);
@@ -94,24 +98,20 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<blocks>) pl
     }
     for (int j0 = 0; j0 <= i0; j0 += tile) {
         Fragment g{}, dp{};
-        score_keys<relative>(g, head, i0, j0, p.scale, shared);
+        score_keys<relative>(g, head, i0, j0, i0 - j0, p.scale, shared);
         add_dot_products(dp, dout, i0, head.v, j0, shared);
         QueryState query[per];
-        for (int m = 0; m < per; m++) query[m] = query_state(grad, p, unit, i0 + row_of(m));
+        for (int m = 0; m < per; m++) query[m] = query_state(grad, p, b, h, i0 + row_of(m));
         for_elements([&](int m, int n, int row, int column) {
             g[m][n] = gradient(probability(g[m][n], query[m], j0 + column <= i0 + row), dp[m][n], query[m], p.scale);
         });
         store_weights(shared.weights, g);
         add_weighted_rows(sum, shared.weights, head.k, j0, shared);
         if constexpr (relative) {
-            for_elements([&](int m, int n, int row, int column) {
-                if (row >= column) shared.slanted[row][row - column] = g[m][n];
-            });
+            slant(shared, [](int row, int column) { return row >= column; });
             add_weighted_rows(sum, shared.slanted, head.r, i0 - j0, shared);
             __syncthreads();
-            for_elements([&](int m, int n, int row, int column) {
-                if (row < column) shared.slanted[row][row - column + tile] = g[m][n];
-            });
+            slant(shared, [](int row, int column) { return row < column; });
         }
     }
     store_sums(grad.dq.at(b, h), grad.dq.row, i0, p, sum);
@@ -121,24 +121,24 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<blocks>) pl
 template <class T, bool relative, int blocks>
 __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<2 * blocks>) plain_key_gradients(Problem<T> p, Gradients<T> grad) {
     Shared& shared = *shared_memory<Shared>();
-    const int64_t units = p.B * p.H, unit = blockIdx.x % units, b = unit / p.H, h = unit % p.H;
-    const int j0 = int(blockIdx.x / units) * tile;
+    const int b = blockIdx.x, h = blockIdx.y, j0 = int(blockIdx.z) * tile;
     if constexpr (relative) load_biases(p, h, shared);
     const Head<T> head = head_of<relative>(p, b, h, shared);
     const Rows<T> dout = dout_of(grad, p, b, h);
 
     float dk[blocks][per][per]{}, dv[blocks][per][per]{};
-    if constexpr (relative) clear_row_sums(shared.sums);
+    if constexpr (relative) fill_rows(shared.sums, 0);
     for (int i0 = j0; i0 < p.queries; i0 += tile) {
         Fragment s{}, dp{};
         if constexpr (relative) computed_band(s, head.r, i0 - j0, head.position_q, i0, shared);
         add_dot_products(s, head.k, j0, head.content_q, i0, shared);
         add_dot_products(dp, head.v, j0, dout, i0, shared);
         QueryState query[per];
-        for (int n = 0; n < per; n++) query[n] = query_state(grad, p, unit, i0 + column_of(n));
+        for (int n = 0; n < per; n++) query[n] = query_state(grad, p, b, h, i0 + column_of(n));
         for_elements([&](int m, int n, int row, int column) {
             const int offset = j0 + row - (i0 + column);
-            s[m][n] = probability(s[m][n] * p.scale + head.slope * float(offset), query[n], offset <= 0);
+            const float bias = relative ? 0.0f : head.slope * float(offset);
+            s[m][n] = probability(s[m][n] * p.scale + bias, query[n], offset <= 0);
         });
         store_weights(shared.weights, s);
         add_weighted_rows(dv, shared.weights, dout, i0, shared);
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<2 * blocks>
     store_sums(grad.dk.at(b, h), grad.dk.row, j0, p, dk);
     store_sums(grad.dv.at(b, h), grad.dv.row, j0, p, dv);
     if constexpr (relative)
-        store_weighted_sum(grad.du_parts + (unit * (gridDim.x / units) + j0 / tile) * p.D, shared.sums, head.k, j0);
+        store_weighted_sum(grad.du_parts + ((b * p.H + h) * gridDim.z + blockIdx.z) * p.D, shared.sums, head.k, j0);
 }
 
 /// dr_d = Σ_i G_i,i−d (q_i + v), summed over the batch. Rows are distances, columns queries; the key of an element is i − d, so that here
@@ -158,13 +158,12 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<2 * blocks>
 template <class T, int blocks>
 __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<blocks>) plain_distance_gradients(Problem<T> p, Gradients<T> grad) {
     Shared& shared = *shared_memory<Shared>();
-    const int64_t h = blockIdx.x % p.H;
-    const int d0 = int(blockIdx.x / p.H) * tile;
+    const int h = blockIdx.y, d0 = int(blockIdx.z) * tile;
     load_biases(p, h, shared);
     float dr[blocks][per][per]{};
-    clear_row_sums(shared.sums);
+    fill_rows(shared.sums, 0);
     Head<T> head;
-    for (int64_t b = 0; b < p.B; b++) {
+    for (int b = 0; b < p.B; b++) {
         head = head_of<true>(p, b, h, shared);
         const Rows<T> dout = dout_of(grad, p, b, h);
         for (int i0 = d0; i0 < p.queries; i0 += tile) {
@@ -173,7 +172,7 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<blocks>) pl
             add_dot_products(g, head.r, d0, head.position_q, i0, shared);
             computed_band(dp, head.v, i0 - d0, dout, i0, shared);
             QueryState query[per];
-            for (int n = 0; n < per; n++) query[n] = query_state(grad, p, b * p.H + h, i0 + column_of(n));
+            for (int n = 0; n < per; n++) query[n] = query_state(grad, p, b, h, i0 + column_of(n));
             for_elements([&](int m, int n, int row, int column) {
                 const float probability_ = probability(g[m][n] * p.scale, query[n], d0 + row <= i0 + column);
                 g[m][n] = gradient(probability_, dp[m][n], query[n], p.scale);
@@ -184,7 +183,7 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<blocks>) pl
         }
     }
     store_sums(grad.dr.at(0, h), grad.dr.row, d0, p, dr);
-    store_weighted_sum(grad.dv_parts + (h * (gridDim.x / p.H) + d0 / tile) * p.D, shared.sums, head.r, d0);
+    store_weighted_sum(grad.dv_parts + (int64_t(h) * gridDim.z + blockIdx.z) * p.D, shared.sums, head.r, d0);
 }
 
 /// to (H, D) += Σ parts (B, H, tiles, D) over sequences and tiles.
@@ -238,13 +237,12 @@ void run_backward(Context& ctx, const AttentionBackward& a, const attention::Siz
     const Gradients<T> g = gradients_of<T>(a, n, row_dots, du_parts, dv_parts);
     launch(ctx, {blocks_for(s.row_dots * warp_size, threads), threads}, plain_row_dots<T>, g.dout, heads_of<const T>(a.out, n.T, n.D), n.H, n.T,
            p.D, s.row_dots, row_dots);
-    const int64_t tiles = tiles_of(n.T);
     specialised(is_relative(a), n.D, [&](auto relative, auto blocks) {
-        const Launch l{blocks_for(tiles * n.B * n.H, 1), threads, shared_bytes(relative)};
+        const Launch l{grid_of(n.B, p), threads, shared_bytes(relative)};
         launch(ctx, l, plain_query_gradients<T, relative, blocks>, p, g);
         launch(ctx, l, plain_key_gradients<T, relative, blocks>, p, g);
         if constexpr (relative) {
-            launch(ctx, {blocks_for(tiles * n.H, 1), threads, shared_bytes(true)}, plain_distance_gradients<T, blocks>, p, g);
+            launch(ctx, {grid_of(1, p), threads, shared_bytes(true)}, plain_distance_gradients<T, blocks>, p, g);
             add_parts(ctx, du_parts, n.B, n, a.dcontent_bias);
             add_parts(ctx, dv_parts, 1, n, a.dposition_bias);
         }
