@@ -26,6 +26,7 @@ NVCC := $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc
 NO_CUDA := nvcc is not in PATH, /usr/local/cuda or /opt/cuda; CUDA=/path says where it is
 endif
 
+CUDA_HOME     :=
 CUDA_MK       := $(BUILD)/cuda/found.mk
 CUDA_QUESTION := $(strip $(NVCC) $(GPU_ARCH) $(CXX))
 ifneq ($(BUILDS),)
@@ -36,7 +37,7 @@ $(CUDA_MK): ask
 endif
 .PHONY: ask
 
-# Sets CUDA_HOME where it is found, CUDA_LINK to what the linker needs, CUDA_SAYS to one line for the user.
+# Sets CUDA_HOME where it is found (what the environment calls so does not count), CUDA_LINK to what the linker needs, CUDA_SAYS to one line for the user.
 $(CUDA_MK):
 	@mkdir -p $(@D); cd $(@D); echo 'CUDA_ANSWERS := $(CUDA_QUESTION)' >found.new; \
 	if [ -z '$(NVCC)' ]; then \
