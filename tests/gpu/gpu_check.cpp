@@ -5,6 +5,7 @@
 //   gpu-check --dangerous-probe     prints the answer of the one probe that may end all work of its process
 // After N seconds what is left is skipped, and the report says so. --small takes the sizes of the harness.
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -53,8 +54,14 @@ constexpr Peak peaks[] = {{"H200", "H200 SXM", 989.4}, {"GH200", "GH200", 989.4}
                           {"H100", "H100 SXM", 989.4}, {"B200", "B200", 2250},      {"A100", "A100", 312},           {"A40", "A40", 149.7},
                           {"A30", "A30", 165},         {"L40S", "L40S", 362},       {"L4", "L4", 121},               {"RTX 4090", "GeForce RTX 4090", 165.2},
                           {"RTX 3090", "GeForce RTX 3090", 71}};
+/// Whether `name` stands in `text` as words of its own: A40 is not in "RTX A4000".
+bool names(const std::string& text, const std::string& name) {
+    const size_t at = text.find(name), end = at + name.size();
+    const auto in_word = [&](size_t i) { return i < text.size() && std::isalnum(static_cast<unsigned char>(text[i])); };
+    return at != std::string::npos && !in_word(at - 1) && !in_word(end);
+}
 const Peak* peak_of(const std::string& gpu) {
-    const auto* found = std::find_if(std::begin(peaks), std::end(peaks), [&](const Peak& p) { return gpu.find(p.name) != std::string::npos; });
+    const auto* found = std::find_if(std::begin(peaks), std::end(peaks), [&](const Peak& p) { return names(gpu, p.name); });
     return found == std::end(peaks) ? nullptr : found;
 }
 
