@@ -49,7 +49,7 @@ $(CUDA_MK):
 	    echo "CUDA_LINK := $$folders $$(echo $$folders | sed 's/-L[^ ]*stubs//; s/-L/-Wl,-rpath,/g') -lcudart_static -lrt" >>found.new; \
 	    echo "CUDA_SAYS := CUDA $$version at $$home (probe compiled and linked): the device cuda is built for $(GPU_ARCH)" >>found.new; \
 	else \
-	    why=$$(grep -m1 -E 'error|cannot' probe.txt | tr -d '#$$:' || head -1 probe.txt); \
+	    why=$$(grep -m1 -iE 'error|cannot|unsupported' probe.txt || head -n 1 probe.txt); why=$$(printf '%s' "$$why" | tr -d "#$$:'\"\\\\\`"); \
 	    [ -z '$(CUDA)' ] || { echo "CUDA=$(CUDA): the probe does not compile and link: $$why" >&2; exit 1; }; \
 	    echo "CUDA_SAYS := no CUDA (the probe does not compile and link with $(NVCC); $$why): only the device cpu is built" >>found.new; \
 	fi; mv found.new found.mk
