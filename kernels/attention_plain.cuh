@@ -101,6 +101,11 @@ struct Head {
     float slope;
 };
 
+template <class T>
+__device__ Rows<T> rows_of_r(const Problem<T>& p, int h) {
+    return {p.r.at(0, h), p.r.row, p.distances, p.D, p.vectors};
+}
+
 template <bool relative, class T>
 __device__ Head<T> head_of(const Problem<T>& p, int b, int h, const Shared& shared, int past = 0) {
     Head<T> head;
@@ -113,7 +118,7 @@ __device__ Head<T> head_of(const Problem<T>& p, int b, int h, const Shared& shar
         head.position_q = head.content_q;
         head.content_q.bias = shared.u;
         head.position_q.bias = shared.v;
-        head.r = {p.r.at(b, h), p.r.row, p.distances, p.D, p.vectors};
+        head.r = rows_of_r(p, h);
     }
     return head;
 }

@@ -162,9 +162,8 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<blocks>) pl
     load_biases(p, h, shared);
     float dr[blocks][per][per]{};
     fill_rows(shared.sums, 0);
-    Head<T> head;
     for (int b = 0; b < p.B; b++) {
-        head = head_of<true>(p, b, h, shared);
+        const Head<T> head = head_of<true>(p, b, h, shared);
         const Rows<T> dout = dout_of(grad, p, b, h);
         for (int i0 = d0; i0 < p.queries; i0 += tile) {
             Fragment g{}, dp{};
@@ -174,8 +173,8 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<blocks>) pl
             QueryState query[per];
             for (int n = 0; n < per; n++) query[n] = query_state(grad, p, b, h, i0 + column_of(n));
             for_elements([&](int m, int n, int row, int column) {
-                const float probability_ = probability(g[m][n] * p.scale, query[n], d0 + row <= i0 + column);
-                g[m][n] = gradient(probability_, dp[m][n], query[n], p.scale);
+                const float weight = probability(g[m][n] * p.scale, query[n], d0 + row <= i0 + column);
+                g[m][n] = gradient(weight, dp[m][n], query[n], p.scale);
             });
             add_row_sums(shared.sums, g);
             store_weights(shared.weights, g);
@@ -183,7 +182,7 @@ __global__ void __launch_bounds__(threads, blocks_per_multiprocessor<blocks>) pl
         }
     }
     store_sums(grad.dr.at(0, h), grad.dr.row, d0, p, dr);
-    store_weighted_sum(grad.dv_parts + (int64_t(h) * gridDim.z + blockIdx.z) * p.D, shared.sums, head.r, d0);
+    store_weighted_sum(grad.dv_parts + (int64_t(h) * gridDim.z + blockIdx.z) * p.D, shared.sums, rows_of_r(p, h), d0);
 }
 
 /// to (H, D) += Σ parts (B, H, tiles, D) over sequences and tiles.
