@@ -139,25 +139,17 @@ struct DenseAttention {
 };
 
 /// Every implementation of attention as a device: the CPU with and without AMX, CUDA with and without tensor cores.
-inline const std::vector<Device>& attention_implementations() {
+inline const std::vector<Device>& attention_devices() {
     static const std::vector<Device> all = [] {
         std::vector<Device> list{find_device("cpu"), find_device("cpu")};
         list[1].name = "cpu, portable", list[1].attention = attention_cpu_portable;
         if (const Device* cuda = usable_cuda()) {
-            list.push_back(*cuda);
-            if (&attention_cuda_plain) list.push_back(*cuda), list.back().name = "cuda, plain", list.back().attention = attention_cuda_plain;
+            list.insert(list.end(), 2, *cuda);
+            list.back().name = "cuda, plain", list.back().attention = attention_cuda_plain;
         }
         return list;
     }();
     return all;
-}
-/// Those that have all of these operations.
-template <class... Entries>
-Devices attention_devices(Entries AttentionOps::*... entries) {
-    Devices devices;
-    for (const Device& device : attention_implementations())
-        if ((... && (device.attention.*entries != nullptr))) devices.push_back(device);
-    return devices;
 }
 
 /// What a device makes of a problem; du and dv start at `bias_start`.

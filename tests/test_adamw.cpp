@@ -101,17 +101,15 @@ Arena updated(const Device& device, double gradient, float decay, float lr, int6
     return one;
 }
 
-Devices devices() { return test_devices(&Device::adamw, &AdamwOps::update); }
-
 TEST_SUITE("adamw") {
     TEST_CASE("one segment is the formulas in f64") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             for (int64_t n : {1, 2, 15, 16, 17, 31, 33, 1000, 16384, 16385, 100003})
                 for (int64_t t : {1, 2, 1000})
                     for (bool with_copy : {true, false}) check_against_f64(device, n, {{0, n, 0.1f}}, t, with_copy);
     }
     TEST_CASE("what lies between the segments stays") {
-        for (const Device& device : devices()) {
+        for (const Device& device : test_devices()) {
             check_against_f64(device, 100, {{7, 1, 0}, {20, 0, 1}, {21, 17, 0.1f}, {60, 39, 0.3f}}, 3, true);
             check_against_f64(device, 50, {}, 1, true);
             for (int64_t n : {5000, 200000}) check_against_f64(device, n, scattered(n), 5, true);
@@ -120,7 +118,7 @@ TEST_SUITE("adamw") {
         }
     }
     TEST_CASE("a scale that is not a number leaves everything as it is") {
-        for (const Device& device : devices()) {
+        for (const Device& device : test_devices()) {
             INFO(on(device));
             Arena arena(1000, {{0, 700, 0.1f}, {750, 250, 0}});
             arena.grad_scale.set(0, NAN);
@@ -134,7 +132,7 @@ TEST_SUITE("adamw") {
         }
     }
     TEST_CASE("a thousand small updates move an f32 master and its bf16 copy") {
-        for (const Device& device : devices()) {
+        for (const Device& device : test_devices()) {
             const Arena s = updated(device, 1, 0, 0.001f, 1000);
             // 9e-6 is what a thousand subtractions of 0.001 in f32 leave of 1; the roundings of m and v are to be added.
             CHECK(std::abs(s.master.at(0)) <= 2e-5);
@@ -146,7 +144,7 @@ TEST_SUITE("adamw") {
         CHECK(to_float(alone) == 1);
     }
     TEST_CASE("weight decay acts on the master at small rates") {
-        for (const Device& device : devices()) {
+        for (const Device& device : test_devices()) {
             const Arena s = updated(device, 0, 0.1f, 6e-5f, 10000);
             CHECK(std::abs(s.master.at(0) - 0.94176) <= 1e-4);
             CHECK(s.copy.at(0) == stored(s.master.at(0), Dtype::bf16));
@@ -155,12 +153,12 @@ TEST_SUITE("adamw") {
         CHECK(to_float(to_bf16(1 - 6e-6f)) == 1);
     }
     TEST_CASE("segments outside the arena are refused") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             for (AdamwSegment s : {AdamwSegment{0, 11, 0}, AdamwSegment{-1, 2, 0}, AdamwSegment{10, 1, 0}, AdamwSegment{3, -1, 0}})
                 if (!stops_kernels(device)) CHECK(refusal([&] { three_updates(device, 10, {s}); }) != "");
     }
     TEST_CASE("same bits for any number of threads and any schedule") {
-        for (const Device& device : devices()) {
+        for (const Device& device : test_devices()) {
             const int64_t n = in_harness(device) ? 30000 : 300000;
             for (const std::vector<AdamwSegment>& segments : {scattered(n), std::vector<AdamwSegment>{{1, n - 1, 0.1f}}})
                 check_repeatable(device, [&] { return three_updates(device, n, segments); });

@@ -9,9 +9,6 @@ namespace {
 
 constexpr AttentionPosition kinds[] = {AttentionPosition::none, AttentionPosition::alibi, AttentionPosition::relative};
 
-Devices f32_devices() { return test_devices(&Device::attention, &AttentionOps::decode); }
-Devices bf16_devices() { return attention_devices(&AttentionOps::decode); }
-
 /// A cache and what the sequences of `p` have in it; decodes the next `Q` tokens of each.
 struct Decoder {
     const Device& device;
@@ -122,7 +119,7 @@ void check_refusals(const Device& device) {
 TEST_SUITE_BEGIN("attention decode");
 
 TEST_CASE("decode: a prompt, then token by token") {
-    for (const Device& device : f32_devices())
+    for (const Device& device : test_devices())
         for (AttentionPosition kind : kinds)
             for (int64_t D : {1, 16, 20, 64}) {
                 std::vector<int64_t> pieces = {17};
@@ -132,13 +129,13 @@ TEST_CASE("decode: a prompt, then token by token") {
 }
 
 TEST_CASE("decode: two halves, the second with the first as its memory") {
-    for (const Device& device : f32_devices())
+    for (const Device& device : test_devices())
         for (AttentionPosition kind : kinds)
             for (int64_t n : {3, 5, 8, 33, 64}) check_pieces(device, AttentionProblem(1, 2 * n, 2, 16, kind), {n, n}, 1e-5);
 }
 
 TEST_CASE("decode: pieces of any size, over several tiles of keys") {
-    for (const Device& device : f32_devices())
+    for (const Device& device : test_devices())
         for (AttentionPosition kind : kinds) {
             check_pieces(device, AttentionProblem(1, 70, 1, 8, kind), {1, 2, 3, 4, 5, 6, 7, 9, 1, 11, 21}, 1e-5);
             if (!in_harness(device)) check_pieces(device, AttentionProblem(1, 1061, 1, 4, kind), {507, 13, 500, 37, 3, 1}, 1e-5);
@@ -147,13 +144,13 @@ TEST_CASE("decode: pieces of any size, over several tiles of keys") {
 }
 
 TEST_CASE("decode: sequences of different lengths side by side") {
-    for (const Device& device : f32_devices())
+    for (const Device& device : test_devices())
         for (AttentionPosition kind : kinds)
             for (int64_t Q : {1, 2, 7}) check_unequal_pasts(device, kind, Q);
 }
 
 TEST_CASE("decode bf16") {
-    for (const Device& device : bf16_devices())
+    for (const Device& device : attention_devices())
         for (AttentionPosition kind : kinds) {
             check_pieces(device, AttentionProblem(2, 40, 2, 20, kind, Dtype::bf16), {20, 1, 1, 7, 11}, 1e-2);
             check_pieces(device, AttentionProblem(2, 40, 2, 64, kind, Dtype::bf16), {20, 1, 1, 7, 11}, 1e-2);
@@ -162,12 +159,12 @@ TEST_CASE("decode bf16") {
 }
 
 TEST_CASE("decode: what does not fit the cache or the distances is refused") {
-    for (const Device& device : f32_devices())
+    for (const Device& device : test_devices())
         if (!stops_kernels(device)) check_refusals(device);
 }
 
 TEST_CASE("decode cuda: the same bits for any schedule") {
-    for (const Device& device : bf16_devices())
+    for (const Device& device : test_devices())
         for (AttentionPosition kind : kinds)
             for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
                 if (!is_cuda(device)) continue;

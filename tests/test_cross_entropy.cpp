@@ -180,11 +180,9 @@ std::vector<Owned> sharded(const Device& device, const std::vector<int64_t>& edg
     return results;
 }
 
-Devices devices() { return test_devices(&Device::cross_entropy, &CrossEntropyOps::run); }
-
 TEST_SUITE("cross_entropy") {
     TEST_CASE("loss and gradient are the definition in f64") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             for (Dtype dtype : {Dtype::f32, Dtype::bf16})
                 for (int64_t V : {1, 2, 15, 16, 17, 31, 33, 64, 1000, 4097, 50257})
                     for (int64_t R : {1, 2, 5})
@@ -201,21 +199,21 @@ TEST_SUITE("cross_entropy") {
                                finite_differences(logits, total)) <= 1e-8);
     }
     TEST_CASE("unequal numbers of trained tokens in micro-batches") {
-        for (const Device& device : devices()) check_unequal_micro_batches(device);
+        for (const Device& device : test_devices()) check_unequal_micro_batches(device);
     }
     TEST_CASE("uniform logits cost log V") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             CHECK(std::abs(run(device, {std::vector<double>(50257, 0.0)}, {50256}, 1).loss[0] - 10.824905) <= 1e-6);
     }
     TEST_CASE("far, masked and undefined logits") {
-        for (const Device& device : devices()) check_far_logits(device);
+        for (const Device& device : test_devices()) check_far_logits(device);
     }
     TEST_CASE("a target beyond the vocabulary is refused") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             if (!stops_kernels(device)) CHECK(refusal([&] { run(device, {{0, 0}, {0, 0}}, {1, 2}, 1); }) != "");
     }
     TEST_CASE("a vocabulary split over ranks") {
-        for (const Device& device : test_devices(&Device::cross_entropy, &CrossEntropyOps::statistics, &CrossEntropyOps::finish))
+        for (const Device& device : test_devices())
             for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
                 for (const std::vector<int64_t>& edges : {std::vector<int64_t>{0, 500, 1000}, {0, 333, 700, 1003}, {0, 1, 64, 4161}, {0, 77}})
                     for (double spread : {0.1, 3.0}) sharded(device, edges, dtype, spread);
@@ -223,7 +221,7 @@ TEST_SUITE("cross_entropy") {
             }
     }
     TEST_CASE("same bits for any number of threads and any schedule") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             for (Dtype dtype : {Dtype::f32, Dtype::bf16})
                 check_repeatable(device, [&] {
                     const int64_t R = in_harness(device) ? 5 : 13, V = in_harness(device) ? 2003 : 10007;

@@ -77,45 +77,41 @@ void check_sum_of_squares(const Device& device, int64_t n) {
     CHECK(std::abs(result.at(0) - want) <= 1e-7 * want);  // f32's rounding of a sum in f64
 }
 
-Devices devices() {
-    return test_devices(&Device::elementwise, &ElementwiseOps::add, &ElementwiseOps::cast, &ElementwiseOps::column_sum, &ElementwiseOps::sum_of_squares);
-}
-
 TEST_SUITE("elementwise") {
     TEST_CASE("add") {
-        for (const Device& device : test_devices(&Device::elementwise, &ElementwiseOps::add))
+        for (const Device& device : test_devices())
             for (int64_t n : counts)
                 for (Dtype o : both)
                     for (Dtype p : both)
                         for (Dtype q : both) check_add(device, n, o, p, q);
     }
     TEST_CASE("cast") {
-        for (const Device& device : test_devices(&Device::elementwise, &ElementwiseOps::cast))
+        for (const Device& device : test_devices())
             for (int64_t n : counts)
                 for (Dtype to : both)
                     for (Dtype from : both) check_cast(device, n, to, from);
     }
     TEST_CASE("fill") {
-        for (const Device& device : test_devices(&Device::elementwise, &ElementwiseOps::fill))
+        for (const Device& device : test_devices())
             for (int64_t n : counts)
                 for (Dtype dtype : both) check_fill(device, n, dtype);
     }
     TEST_CASE("column sums") {
-        for (const Device& device : test_devices(&Device::elementwise, &ElementwiseOps::column_sum))
+        for (const Device& device : test_devices())
             for (Dtype dtype : both)
                 for (int64_t N : {1, 2, 15, 17, 33, 600, 5001})
                     for (int64_t C : {1, 2, 15, 16, 17, 33, 300})
                         if (!in_harness(device) || N < 5000 || C < 33) check_column_sum(device, N, C, dtype);
     }
     TEST_CASE("sum of squares") {
-        for (const Device& device : test_devices(&Device::elementwise, &ElementwiseOps::sum_of_squares)) {
+        for (const Device& device : test_devices()) {
             for (int64_t n : counts) check_sum_of_squares(device, n);
             check_sum_of_squares(device, 8192);
             check_sum_of_squares(device, 1000003);
         }
     }
     TEST_CASE("sum of squares beyond f32's range of exact sums") {
-        for (const Device& device : test_devices(&Device::elementwise, &ElementwiseOps::sum_of_squares)) {
+        for (const Device& device : test_devices()) {
             Owned x(Dtype::f32, {1 << 20}), result = unwritten(device, Dtype::f32, {1});
             x.fill([](int64_t i) { return i == 0 ? 8192 : 1; });  // the first one's square is 2^26: in f32 the ones beside it would be lost
             TestContext ctx(device, device.elementwise.sum_of_squares_workspace_bytes(x));
@@ -124,7 +120,7 @@ TEST_SUITE("elementwise") {
         }
     }
     TEST_CASE("the factor of clipping: no limit, below it, above it, a norm that is not finite") {
-        for (const Device& device : test_devices(&Device::elementwise, &ElementwiseOps::clip_factor)) {
+        for (const Device& device : test_devices()) {
             const auto factor = [&](double squares_, float limit) {
                 Owned squares(Dtype::f32, {1}), result = unwritten(device, Dtype::f32, {1});
                 squares.set(0, squares_);
@@ -143,7 +139,7 @@ TEST_SUITE("elementwise") {
         }
     }
     TEST_CASE("nothing to do, and counts that differ") {
-        for (const Device& device : devices()) {
+        for (const Device& device : test_devices()) {
             INFO(on(device));
             Owned none(Dtype::f32, {0}), no_rows(Dtype::f32, {0, 3}), sums = random_tensor(Dtype::f32, {3}, 1), result(Dtype::f32, {1});
             TestContext ctx(device, std::max(device.elementwise.column_sum_workspace_bytes(no_rows), device.elementwise.sum_of_squares_workspace_bytes(none)));
@@ -159,7 +155,7 @@ TEST_SUITE("elementwise") {
         }
     }
     TEST_CASE("same bits for any number of threads and any schedule") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             check_repeatable(device, [&] {
                 const int64_t N = in_harness(device) ? 201 : 1001, C = in_harness(device) ? 133 : 333;
                 const Owned x = random_tensor(Dtype::f32, {N, C}, 1), y = random_tensor(Dtype::bf16, {N, C}, 2);

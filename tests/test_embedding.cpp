@@ -98,13 +98,9 @@ std::vector<std::string> refusals(const Device& device, int32_t bad) {
 
 constexpr EmbeddingShape shapes[] = {{1, 1, 1, 1, 1}, {2, 3, 15, 7, 5}, {3, 5, 16, 50, 8}, {1, 17, 33, 2, 17}, {4, 31, 100, 1000, 64}, {2, 50, 1000, 77, 51}};
 
-Devices devices() {
-    return test_devices(&Device::embedding, &EmbeddingOps::forward, &EmbeddingOps::backward_workspace_bytes, &EmbeddingOps::backward);
-}
-
 TEST_SUITE("embedding") {
     TEST_CASE("forward looks up and adds the position") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             for (EmbeddingShape s : shapes)
                 for (Dtypes dtypes : all_dtypes) {
                     check_forward(device, s, dtypes, false, false);
@@ -113,7 +109,7 @@ TEST_SUITE("embedding") {
                 }
     }
     TEST_CASE("the norm of the looked-up rows in the same call") {
-        for (const Device& device : test_devices(&Device::embedding, &EmbeddingOps::forward))
+        for (const Device& device : test_devices())
             for (NormKind kind : {NormKind::layernorm, NormKind::rmsnorm})
                 for (Dtypes dtypes : all_dtypes) {
                     for (EmbeddingShape s : shapes)
@@ -123,12 +119,12 @@ TEST_SUITE("embedding") {
                 }
     }
     TEST_CASE("backward sums the rows of equal ids") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             for (EmbeddingShape s : shapes)
                 for (Dtype dtype : {Dtype::f32, Dtype::bf16}) check_backward(device, s, dtype);
     }
     TEST_CASE("rows that do not occur are not touched") {
-        for (const Device& device : devices()) {
+        for (const Device& device : test_devices()) {
             Owned dtable(Dtype::f32, {1 << 16, 3}), ids(Dtype::i32, {2});
             dtable.fill([](int64_t) { return -0.0; });  // an added 0 would take the sign away
             ids.set(0, 7), ids.set(1, 65535);
@@ -140,7 +136,7 @@ TEST_SUITE("embedding") {
         }
     }
     TEST_CASE("one id in thousands of positions") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
                 const int64_t N = 5000, C = 33, V = 7, last = N - 1;
                 Owned ids(Dtype::i32, {N});
@@ -154,7 +150,7 @@ TEST_SUITE("embedding") {
             }
     }
     TEST_CASE("an id outside the vocabulary is refused with its place") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             for (int32_t bad : {-1, 7, 1 << 30})
                 for (const std::string& m : stops_kernels(device) ? std::vector<std::string>{} : refusals(device, bad)) {
                     INFO(on(device));
@@ -165,7 +161,7 @@ TEST_SUITE("embedding") {
                 }
     }
     TEST_CASE("positions beyond the table are refused") {
-        for (const Device& device : devices()) {
+        for (const Device& device : test_devices()) {
             Owned ids(Dtype::i32, {2}), table(Dtype::f32, {7, 4}), positions(Dtype::f32, {5, 4}), out(Dtype::f32, {2, 4}), past(Dtype::i32, {1});
             TestContext ctx(device);
             const EmbeddingForward call{.out = out, .ids = ids, .table = table, .positions = positions, .sequence = 2, .past = past};
@@ -179,7 +175,7 @@ TEST_SUITE("embedding") {
         }
     }
     TEST_CASE("same bits for any number of threads and any schedule") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             for (Dtype dtype : {Dtype::f32, Dtype::bf16})
                 check_repeatable(device, [&] {
                     const int64_t T = in_harness(device) ? 50 : 300, N = 2 * T, C = 177;

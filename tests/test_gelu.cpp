@@ -62,11 +62,9 @@ void check_extremes(const Device& device) {
     CHECK(std::isnan(slope.at(0)));
 }
 
-Devices devices() { return test_devices(&Device::gelu, &GeluOps::forward, &GeluOps::backward); }
-
 TEST_SUITE("gelu") {
     TEST_CASE("forward and backward are the definition in f64") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             for (Dtype dtype : {Dtype::f32, Dtype::bf16})
                 for (int64_t N : {1, 3})
                     for (int64_t F : {1, 2, 15, 16, 17, 31, 33, 1000, 50021}) check_against_f64(device, dtype, N, F);
@@ -82,10 +80,10 @@ TEST_SUITE("gelu") {
         CHECK(std::abs(plain_gelu(-1.0) + 0.1588080) <= 1e-6);
     }
     TEST_CASE("large, tiny and undefined numbers") {
-        for (const Device& device : devices()) check_extremes(device);
+        for (const Device& device : test_devices()) check_extremes(device);
     }
     TEST_CASE("same bits for any number of threads and any schedule") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
                 const int64_t F = in_harness(device) ? 5021 : 50021;
                 check_repeatable(device, [&] {

@@ -7,8 +7,6 @@ using namespace clover::test;
 
 namespace {
 
-Devices devices() { return test_devices(&Device::gemm, &GemmOps::workspace_bytes, &GemmOps::run); }
-
 void run(const Device& device, const Gemm& g) {
     TestContext ctx(device);
     ctx.reserve(device.gemm.workspace_bytes(ctx, g));
@@ -85,7 +83,7 @@ void check_bias_gradient(const Device& device, Sizes s, Dtype in, Dtype out, boo
 
 TEST_SUITE("gemm") {
     TEST_CASE("GeLU behind a product: the pre-activation and its GeLU") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             for (Sizes s : all_sizes) {
                 check_gelu(device, s, Dtype::f32, Dtype::f32, true);
                 check_gelu(device, s, Dtype::bf16, Dtype::bf16, true);
@@ -95,12 +93,12 @@ TEST_SUITE("gemm") {
             }
     }
     TEST_CASE("the slope of GeLU on a product") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             for (Sizes s : all_sizes)
                 for (Dtype dtype : {Dtype::f32, Dtype::bf16}) check_gelu_backward(device, s, dtype);
     }
     TEST_CASE("the bias gradient beside a product adds up, whether the product does or not") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             for (Sizes s : all_sizes)
                 for (bool accumulate : {false, true}) {
                     check_bias_gradient(device, s, Dtype::f32, Dtype::f32, accumulate);

@@ -172,7 +172,7 @@ TEST_SUITE("golden") {
         }
     }
     TEST_CASE("logits and loss") {
-        for (const Device& device : model_devices())
+        for (const Device& device : test_devices())
             for (const char* name : files) {
                 INFO(on(device), ", ", std::string(name));
                 const Golden golden(name);
@@ -191,7 +191,7 @@ TEST_SUITE("golden") {
             }
     }
     TEST_CASE("every gradient, and their norm") {
-        for (const Device& device : model_devices())
+        for (const Device& device : test_devices())
             for (const char* name : files) {
                 INFO(on(device), ", ", std::string(name));
                 const Golden golden(name);
@@ -207,7 +207,7 @@ TEST_SUITE("golden") {
             }
     }
     TEST_CASE("the same gradients from one micro-batch per sequence") {
-        for (const Device& device : model_devices())
+        for (const Device& device : test_devices())
             for (const char* name : files) {
                 INFO(on(device), ", ", std::string(name));
                 const Golden golden(name);
@@ -223,7 +223,7 @@ TEST_SUITE("golden") {
             }
     }
     TEST_CASE("ten steps of the trainer, one micro-batch per sequence") {
-        for (const Device& device : model_devices())
+        for (const Device& device : test_devices())
             for (const char* name : files) {
                 INFO(on(device), ", ", std::string(name));
                 const Golden golden(name);
@@ -248,7 +248,7 @@ TEST_SUITE("golden") {
             }
     }
     TEST_CASE("a prompt of four tokens, then token by token through the cache: the logits of the whole sequence") {
-        for (const Device& device : model_devices())
+        for (const Device& device : test_devices())
             for (const char* name : files) {
                 INFO(on(device), ", ", std::string(name));
                 const Golden golden(name);
@@ -270,7 +270,7 @@ TEST_SUITE("golden") {
             }
     }
     TEST_CASE("greedy text: from the whole sequence anew for each token") {
-        for (const Device& device : model_devices()) {
+        for (const Device& device : test_devices()) {
             INFO(on(device));
             const Golden golden("bloom-1");
             const std::vector<int32_t> prompt = golden.ids("prompt"), expected = golden.ids("greedy");
@@ -287,7 +287,7 @@ TEST_SUITE("golden") {
         }
     }
     TEST_CASE("greedy text: from the generator") {
-        for (const Device& device : model_devices()) {
+        for (const Device& device : test_devices()) {
             INFO(on(device));
             const Golden golden("bloom-1");
             const std::vector<int32_t> prompt = golden.ids("prompt"), expected = golden.ids("greedy");

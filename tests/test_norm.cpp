@@ -224,11 +224,9 @@ std::vector<Owned> forward_and_backward(const Device& device, NormShape n, Dtype
 constexpr int64_t row_counts[] = {1, 2, 17, 33}, widths[] = {1, 2, 15, 16, 17, 31, 33, 64, 100, 1000};
 constexpr int64_t wide[] = {768, 2048, 4096, 5120, 14336};  // of published models, the last BLOOM-176B's
 constexpr NormKind kinds[] = {NormKind::layernorm, NormKind::rmsnorm};
-Devices devices() { return test_devices(&Device::norm, &NormOps::forward, &NormOps::backward); }
-
 TEST_SUITE("norm") {
     TEST_CASE("forward is the definition in f64") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             for (NormKind kind : kinds)
                 for (Dtypes dtypes : all_dtypes)
                     for (int64_t N : row_counts)
@@ -238,7 +236,7 @@ TEST_SUITE("norm") {
                         }
     }
     TEST_CASE("forward of wide rows") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             for (Dtypes dtypes : all_dtypes)
                 for (int64_t C : wide) check_forward(device, {NormKind::layernorm, 2, C, 1e-5}, dtypes, true, true);
     }
@@ -247,7 +245,7 @@ TEST_SUITE("norm") {
             for (int64_t C : {3, 17}) check_formulas({kind, 2, C, 1e-5});
     }
     TEST_CASE("backward is the formulas in f64") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             for (NormKind kind : kinds)
                 for (Dtypes dtypes : all_dtypes)
                     for (int64_t N : row_counts)
@@ -259,24 +257,24 @@ TEST_SUITE("norm") {
                         }
     }
     TEST_CASE("backward of wide rows and over many blocks of rows") {
-        for (const Device& device : devices()) {
+        for (const Device& device : test_devices()) {
             for (Dtypes dtypes : all_dtypes)
                 for (int64_t C : wide) check_backward(device, {NormKind::layernorm, 3, C, 1e-5}, dtypes, true, true);
             for (int64_t N : {600, 5000}) check_backward(device, {NormKind::layernorm, N, 33, 1e-5}, all_dtypes[0], true, true);
         }
     }
     TEST_CASE("rows whose mean is large beside their deviations") {
-        for (const Device& device : devices()) {
+        for (const Device& device : test_devices()) {
             check_far_means(device);
             check_far_rows(device, 40000, 1000);
             check_far_rows(device, 1e6, 20000);
         }
     }
     TEST_CASE("gradients of constant rows and of zeros are finite") {
-        for (const Device& device : devices()) check_degenerate_gradients(device);
+        for (const Device& device : test_devices()) check_degenerate_gradients(device);
     }
     TEST_CASE("same bits for any number of threads and any schedule") {
-        for (const Device& device : devices())
+        for (const Device& device : test_devices())
             for (NormKind kind : kinds)
                 for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
                     const NormShape shape{kind, in_harness(device) ? 37 : 301, 1000, 1e-5};
@@ -284,7 +282,7 @@ TEST_SUITE("norm") {
                 }
     }
     TEST_CASE("no rows, and shapes that do not fit") {
-        for (const Device& device : devices()) {
+        for (const Device& device : test_devices()) {
             CHECK_NOTHROW(forward_and_backward(device, {NormKind::layernorm, 0, 48, 1e-5}, Dtype::f32));
             const Owned x = random_tensor(Dtype::f32, {2, 4}, 1), weight(Dtype::f32, {5});
             CHECK_THROWS_AS(run_forward(device, {NormKind::layernorm, 2, 4, 1e-5}, x, {}, weight, {}), Error);

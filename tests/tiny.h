@@ -56,16 +56,6 @@ struct TinyModel {
     }
 };
 
-/// The devices that have every operation of a model.
-inline Devices model_devices() {
-    Devices devices{find_device("cpu")};
-    const Device* const cuda = usable_cuda();
-    if (cuda && cuda->gemm.run && cuda->norm.backward && cuda->gelu.backward && cuda->embedding.backward && cuda->attention.backward &&
-        cuda->attention.decode && cuda->cross_entropy.run && cuda->elementwise.clip_factor && cuda->adamw.update)
-        devices.push_back(*cuda);
-    return devices;
-}
-
 inline Owned random_ids(int64_t count, int64_t vocab, uint32_t tag) {
     Owned ids(Dtype::i32, {count});
     for (int64_t i = 0; i < count; i++) ids.set(i, double(random_bits(3, Stream::data_order, tag, 0, uint64_t(i))[0] % uint64_t(vocab)));
