@@ -50,7 +50,7 @@ struct Shared {
     // Relative positions only:
     float u[greatest_head], v[greatest_head];  // zero from D on
     Square band;
-    Square slanted;  // the query gradients alone
+    Square slanted;
 };
 
 /// Rows of one head of one sequence; those outside 0 … count − 1 are zero.
@@ -377,8 +377,8 @@ template <class T>
 dim3 grid_of(int64_t sequences, const Problem<T>& p) {
     return dim3(blocks_for(sequences, 1), unsigned(p.H), unsigned(tiles_of(p.queries)));
 }
-/// Shared memory of a kernel with or without relative positions. What it leaves serves as the cache that tiles are loaded again from.
-inline size_t shared_bytes(bool relative) { return relative ? offsetof(Shared, slanted) : offsetof(Shared, u); }
+/// Shared memory of a kernel with or without relative positions.
+inline size_t shared_bytes(bool relative) { return relative ? sizeof(Shared) : offsetof(Shared, u); }
 
 /// Calls f with constants: whether the position is relative, how many blocks of 64 columns hold D.
 template <class F>

@@ -238,7 +238,7 @@ void run_backward(Context& ctx, const AttentionBackward& a, const attention::Siz
            p.D, s.row_dots, row_dots);
     specialised(is_relative(a), n.D, [&](auto relative, auto blocks) {
         const Launch l{grid_of(n.B, p), threads, shared_bytes(relative)};
-        launch(ctx, {l.grid, l.block, relative ? sizeof(Shared) : l.shared_bytes}, plain_query_gradients<T, relative, blocks>, p, g);
+        launch(ctx, l, plain_query_gradients<T, relative, blocks>, p, g);
         launch(ctx, l, plain_key_gradients<T, relative, blocks>, p, g);
         if constexpr (relative) {
             launch(ctx, {grid_of(1, p), threads, shared_bytes(true)}, plain_distance_gradients<T, blocks>, p, g);
