@@ -11,7 +11,7 @@ JOBS     ?= $(shell nproc)
 
 WARNINGS := -Wall -Wextra -Werror -Wno-psabi
 CXXFLAGS += -std=c++20 -O3 -g1 $(ARCH) -fopenmp -MMD -MP $(WARNINGS)
-LDLIBS   += -ldnnl -lz -fopenmp -pthread -ldl
+LDLIBS   += -ldnnl -lz -lpcre2-8 -lutf8proc -fopenmp -pthread -ldl
 ifeq ($(SAN),1)
 CXXFLAGS += -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 LDFLAGS  += -fsanitize=address,undefined
@@ -58,7 +58,7 @@ $(BUILD)/train.o: train.cu
 
 # ---- Packages ------------------------------------------------------------------------------------------------------------------
 
-PACKAGES := g++ libdnnl-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev doctest-dev zlib1g-dev libboost-context-dev
+PACKAGES := g++ libdnnl-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev doctest-dev zlib1g-dev libboost-context-dev libpcre2-dev libutf8proc-dev sentencepiece
 CORPUS_PACKAGES := installation-guide-amd64 \
     $(addprefix debian-reference-,de en es fr id it ja pt pt-br zh-cn zh-tw)
 

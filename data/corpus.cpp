@@ -21,8 +21,10 @@
 #endif
 
 #include "../kernels/error.h"
+#include "hash.h"
 #include "manual.h"
 #include "text_source.h"
+#include "utf8.h"
 
 namespace clover {
 namespace {
@@ -145,27 +147,6 @@ std::set<std::string> files_of(const Language& language) {
     return found;
 }
 
-/// RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
-bool is_utf8(std::string_view text) {
-    const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-    const auto in = [&](size_t i, unsigned low, unsigned high) { return byte(i) >= low && byte(i) <= high; };
-    for (size_t i = 0; i < text.size();) {
-        const unsigned lead = byte(i);
-        size_t more = 0;
-        unsigned low = 0x80, high = 0xbf;  // of the second byte
-        if (lead < 0x80) { i++; continue; }
-        else if (lead >= 0xc2 && lead <= 0xdf) more = 1;
-        else if (lead >= 0xe0 && lead <= 0xef) more = 2, low = lead == 0xe0 ? 0xa0 : 0x80, high = lead == 0xed ? 0x9f : 0xbf;
-        else if (lead >= 0xf0 && lead <= 0xf4) more = 3, low = lead == 0xf0 ? 0x90 : 0x80, high = lead == 0xf4 ? 0x8f : 0xbf;
-        else return false;
-        if (!in(i + 1, low, high)) return false;
-        for (size_t k = 2; k <= more; k++)
-            if (!in(i + k, 0x80, 0xbf)) return false;
-        i += more + 1;
-    }
-    return true;
-}
-
 /// iconv to UTF-8; nothing if the text is not in that encoding.
 std::optional<std::string> to_utf8(std::string contents, const std::string& encoding) {
     if (encoding == "UTF-8") return is_utf8(contents) ? std::optional(std::move(contents)) : std::nullopt;
@@ -181,15 +162,6 @@ std::optional<std::string> to_utf8(std::string contents, const std::string& enco
 }
 
 // ---- Documents -----------------------------------------------------------------------------------------------------------------
-
-/// 64-bit FNV-1a, then MurmurHash3's finalizer: the last bytes of a text reach FNV's upper bits too weakly to order texts by it.
-uint64_t hash_of(std::string_view text) {
-    uint64_t hash = 0xcbf29ce484222325;
-    for (unsigned char c : text) hash = (hash ^ c) * 0x100000001b3;
-    hash = (hash ^ hash >> 33) * 0xff51afd7ed558ccd;
-    hash = (hash ^ hash >> 33) * 0xc4ceb9fe1a85ec53;
-    return hash ^ hash >> 33;
-}
 
 struct Document {
     std::string text;
@@ -230,7 +202,7 @@ private:
     void add(std::string_view document) {
         if (document.find_first_not_of(" \t\r\n\f\v") == std::string_view::npos) return;
         if (int64_t(document.size()) > language_.limit - bytes_) return;
-        const uint64_t hash = hash_of(document);
+        const uint64_t hash = hash64(document);
         if (!seen_.insert(hash).second) return;
         bytes_ += int64_t(document.size());
         documents_.push_back({std::string(document), hash, false});

@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../kernels/error.h"
+#include "hash.h"
 
 namespace clover {
 namespace {
@@ -226,10 +227,9 @@ Source find_source(const std::string& path) {
             int64_t(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec};
 }
 
-/// CACHE/NAME-HASH: the name to be read, the hash (64-bit FNV-1a) to keep same-named sources and tokenizers apart.
+/// CACHE/NAME-HASH: the name to be read, the hash to keep same-named sources and tokenizers apart.
 std::string cache_prefix(const Source& source, const Tokenizer& tokenizer, const std::string& cache) {
-    uint64_t hash = 0xcbf29ce484222325;
-    for (unsigned char c : source.path + '\0' + tokenizer.fingerprint()) hash = (hash ^ c) * 0x100000001b3;
+    const uint64_t hash = hash64(source.path + '\0' + tokenizer.fingerprint());
     std::filesystem::path name = std::filesystem::path(source.path).filename();
     if (name.extension() == ".gz") name = name.stem();
     char digits[17];

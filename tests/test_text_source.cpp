@@ -44,13 +44,17 @@ std::vector<int32_t> tokens_of(const std::string& prefix) {
 
 /// The bytes with another end-of-document id, to have a second fingerprint.
 struct OtherTokenizer final : Tokenizer {
+    OtherTokenizer() : Tokenizer({"other", ""}) {}
     void encode(std::string_view text, std::vector<int32_t>& ids) const override {
         for (unsigned char c : text) ids.push_back(c);
     }
     std::string token_bytes(int32_t) const override { return ""; }
     int32_t vocab_size() const override { return 300; }
     int32_t end_of_document() const override { return 299; }
-    std::string fingerprint() const override { return "other"; }
+    std::string token_name(int32_t) const override { return ""; }
+    int32_t find_token(std::string_view) const override { return -1; }
+    std::unique_ptr<Decoder> decoder(bool) const override { return nullptr; }
+    std::vector<std::pair<std::string, std::string>> description() const override { return {}; }
 };
 
 }  // namespace
@@ -154,7 +158,7 @@ TEST_SUITE("text source") {
         CHECK(token_file_tokenizer(prefix) == "bytes");
         // A token file stands for itself.
         CHECK(resolve_token_file(prefix, *tokenizer, folder / "cache") == prefix);
-        CHECK_THROWS_WITH_AS(resolve_token_file(prefix, OtherTokenizer(), folder / "cache"), Contains("was made with tokenizer bytes, but the run's is other"), InputError);
+        CHECK_THROWS_WITH_AS(resolve_token_file(prefix, OtherTokenizer(), folder / "cache"), Contains("was made with tokenizer bytes, but the run's is other-"), InputError);
         std::filesystem::remove(prefix + ".json");
         CHECK(token_file_tokenizer(prefix).empty());
         CHECK(resolve_token_file(prefix, OtherTokenizer(), folder / "cache") == prefix);

@@ -34,7 +34,25 @@ TEST_SUITE("tokenizer") {
         CHECK(ids.empty());
     }
 
+    TEST_CASE("bytes: a decoder holds back half a character until the rest comes or the text ends") {
+        const auto tokenizer = load_tokenizer("bytes");
+        const auto decoder = tokenizer->decoder();
+        std::string text;
+        decoder->push(0xe4, text);  // U+4E2D is E4 B8 AD
+        decoder->push(0xb8, text);
+        CHECK(text.empty());
+        decoder->push(0xad, text);
+        CHECK(text == "\xe4\xb8\xad");
+        decoder->push(0xff, text);  // begins no character: nothing to wait for
+        CHECK(text == "\xe4\xb8\xad\xff");
+        decoder->push(0xf0, text);
+        decoder->push(256, text);
+        decoder->finish(text);
+        CHECK(text == "\xe4\xb8\xad\xff\xf0");
+        CHECK(tokenizer->decode({65, 256}, true) == "A<eod>");
+    }
+
     TEST_CASE("an unknown tokenizer is named, and what is supported") {
-        CHECK_THROWS_WITH_AS(load_tokenizer("gpt2"), doctest::Contains("\"gpt2\" is not supported; use \"bytes\""), InputError);
+        CHECK_THROWS_WITH_AS(load_tokenizer("gpt2"), doctest::Contains("\"gpt2\" is not known; expected \"bytes\" or the path"), InputError);
     }
 }
