@@ -62,7 +62,7 @@ size_t incomplete_utf8(std::string_view text) {
         const unsigned char c = static_cast<unsigned char>(text[text.size() - n]);
         if ((c & 0xc0) == 0x80) continue;  // not the first byte of a character
         const Utf8Character character = utf8_at(text, text.size() - n);
-        const size_t whole = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc2 ? 2 : 1;
+        const size_t whole = c > 0xf4 ? 1 : c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc2 ? 2 : 1;
         return !character.valid && character.length == n && whole > n ? n : 0;
     }
     return 0;
