@@ -32,7 +32,10 @@ std::string literal(uint32_t code) { return is_letter(code) || is_digit(code) ? 
 
 std::string spelt(const Ranges& ranges) {
     std::string out;
-    for (const auto& [first, last] : ranges) out += literal(first) + (last > first ? "-" + literal(last) : "");
+    for (const auto& [first, last] : ranges) {
+        out += literal(first);
+        if (last > first) out.append("-").append(literal(last));
+    }
     return out;
 }
 
