@@ -118,13 +118,13 @@ int train(const TrainOptions& o) {
     while (trainer.progress().step < config.train.steps && !stop_requested) {
         log.step(trainer.step());
         const bool last = trainer.progress().step == config.train.steps;
-        if (!config.data.valid.empty() && (last || due(config.train.eval_every))) log.validation(trainer.progress(), trainer.evaluate());
+        if (trainer.validates() && (last || due(config.train.eval_every))) log.validation(trainer.progress(), trainer.evaluate(), trainer.drawn());
         if (last || due(config.train.sample_every))
             for (const std::string& prompt : config.train.sample_prompts) log.sample(trainer.progress(), prompt, trainer.sample(prompt));
         if (last || due(config.checkpoint.every)) save();
     }
     if (trainer.progress().step == config.train.steps) {
-        log.note(text("done: ", config.train.steps, " steps"));
+        log.note(text("drawn from the training data\n", drawn_table(trainer.drawn()), "done: ", config.train.steps, " steps"));
         return 0;
     }
     save();
@@ -152,20 +152,28 @@ std::string checkpoint_folder(const std::string& path) {
 int generate(GenerateOptions o) {
     if (o.prompt == "-") o.prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
     const CheckpointInfo checkpoint = read_checkpoint(checkpoint_folder(o.checkpoint));
-    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(checkpoint.config.data.tokenizer);
+    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(checkpoint.config.data.tokenizer, checkpoint.config.data.end_of_document);
     std::vector<int32_t> prompt;
     tokenizer->encode(o.prompt, prompt);
     if (prompt.empty()) prompt.push_back(tokenizer->end_of_document());
 
     LoadedModel model(checkpoint, find_device(o.device), int64_t(prompt.size()) + o.max_tokens);
     std::fwrite(o.prompt.data(), 1, o.prompt.size(), stdout);
+    const std::unique_ptr<Decoder> decoder = tokenizer->decoder();
+    std::string ready;
+    const auto show = [&] {
+        std::fwrite(ready.data(), 1, ready.size(), stdout);
+        std::fflush(stdout);
+        ready.clear();
+    };
     model.generator().generate(model.context(), prompt, o.max_tokens, o.sampling, [&](int32_t id) {
         if (id == tokenizer->end_of_document() || id >= tokenizer->vocab_size()) return false;
-        const std::string bytes = tokenizer->token_bytes(id);
-        std::fwrite(bytes.data(), 1, bytes.size(), stdout);
-        std::fflush(stdout);
+        decoder->push(id, ready);
+        show();
         return true;
     });
+    decoder->finish(ready);
+    show();
     std::printf("\n");
     return 0;
 }

@@ -4,10 +4,12 @@
 
 namespace clover {
 
-PackedWindows::PackedWindows(const IndexedDataset& data, int64_t context) : data_(data), context_(context) {
-    starts_.reserve(data.lengths().size() + 1);
+PackedWindows::PackedWindows(const IndexedDataset& data, int64_t context, int64_t first, int64_t sequences)
+    : data_(data), context_(context), first_(first) {
+    if (sequences < 0) sequences = data.sequence_count() - first;
+    starts_.reserve(size_t(sequences + 1));
     starts_.push_back(0);
-    for (int32_t length : data.lengths()) starts_.push_back(starts_.back() + length);
+    for (int64_t i = 0; i < sequences; i++) starts_.push_back(starts_.back() + data.length(first + i));
 }
 
 int64_t PackedWindows::count() const { return starts_.back() < 2 ? 0 : (starts_.back() - 1 + context_ - 1) / context_; }
@@ -15,8 +17,8 @@ int64_t PackedWindows::count() const { return starts_.back() < 2 ? 0 : (starts_.
 void PackedWindows::copy(int64_t first, int64_t n, int32_t* out) const {
     int64_t sequence = std::upper_bound(starts_.begin(), starts_.end(), first) - starts_.begin() - 1;
     while (n > 0) {
-        const int64_t offset = first - starts_[size_t(sequence)], take = std::min(n, data_.length(sequence) - offset);
-        data_.read(sequence, offset, take, out);
+        const int64_t offset = first - starts_[size_t(sequence)], take = std::min(n, data_.length(first_ + sequence) - offset);
+        data_.read(first_ + sequence, offset, take, out);
         first += take, n -= take, out += take, sequence++;
     }
 }

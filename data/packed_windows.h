@@ -9,7 +9,8 @@ namespace clover {
 
 class PackedWindows {
 public:
-    PackedWindows(const IndexedDataset& data, int64_t context);
+    /// Of the sequences [first, first + sequences) of the file; -1: all from first on.
+    PackedWindows(const IndexedDataset& data, int64_t context, int64_t first = 0, int64_t sequences = -1);
     /// ⌈(tokens − 1) / context⌉.
     int64_t count() const;
     /// Window i's `context` tokens and what follows each; i >= count() gives a window of which nothing is trained.
@@ -17,8 +18,8 @@ public:
 
 private:
     const IndexedDataset& data_;
-    int64_t context_;
-    std::vector<int64_t> starts_;  // token number at which each sequence starts, and the total
+    int64_t context_, first_;
+    std::vector<int64_t> starts_;  // number of the token at which each sequence starts, and the total
 
     void copy(int64_t first, int64_t n, int32_t* out) const;
 };

@@ -22,8 +22,41 @@ PositionTerm position_term(const BlockShared& s, int64_t layer, Tensor relative)
 
 float eps_of(const BlockShared& s) { return float(s.config.norm_eps); }
 
+/// The part of (B, H, T) that belongs to the rows of a document; its own layout is (1, H, rows).
+Tensor lse_of(const Tensor& lse, RowRange rows) {
+    const int64_t heads = lse.shape[1];
+    return lse.reshaped({lse.count(), 1}).row_range(rows.first * heads, rows.count * heads).reshaped({1, heads, rows.count});
+}
+
 AttentionForward attention_arguments(const BlockShared& s, int64_t layer, const BlockActivations& a) {
     return {.out = a.attention, .lse = a.lse, .qkv = a.qkv, .position = position_term(s, layer, a.relative)};
+}
+
+void attention_forward(Context& ctx, const BlockShared& s, const AttentionForward& all) {
+    if (s.documents.empty()) return ctx.device.attention.forward(ctx, all);
+    for (RowRange rows : s.documents) {
+        AttentionForward one = all;
+        one.out = all.out.row_range(rows.first, rows.count);
+        one.lse = lse_of(all.lse, rows);
+        one.qkv = all.qkv.row_range(rows.first, rows.count);
+        ctx.device.attention.forward(ctx, one);
+    }
+}
+
+void attention_backward(Context& ctx, const BlockShared& s, const AttentionBackward& all) {
+    if (s.documents.empty()) return ctx.device.attention.backward(ctx, all);
+    if (all.dr.present()) ctx.device.elementwise.fill(ctx, all.dr, 0);
+    for (RowRange rows : s.documents) {
+        AttentionBackward one = all;
+        for (Tensor AttentionBackward::*t : {&AttentionBackward::dqkv, &AttentionBackward::dout, &AttentionBackward::out, &AttentionBackward::qkv})
+            one.*t = (all.*t).row_range(rows.first, rows.count);
+        one.lse = lse_of(all.lse, rows);
+        if (all.dr.present()) one.dr = s.drelative_part.row_range(0, rows.count);
+        ctx.device.attention.backward(ctx, one);
+        if (!all.dr.present()) continue;
+        const Tensor sum = all.dr.row_range(0, rows.count);
+        ctx.device.elementwise.add(ctx, sum, sum, one.dr);
+    }
 }
 
 AttentionBackward attention_backward_arguments(const BlockShared& s, int64_t layer, const BlockActivations& a) {
@@ -57,7 +90,7 @@ void block_forward(Context& ctx, const BlockShared& s, int64_t layer, BlockActiv
         k.attention.decode(ctx, decode_arguments(s, layer, a, *cache, past));
     } else {
         if (a.relative.present()) linear_forward(ctx, a.relative, s.sinusoids, w(Role::relative_weight), {});
-        k.attention.forward(ctx, attention_arguments(s, layer, a));
+        attention_forward(ctx, s, attention_arguments(s, layer, a));
     }
     linear_forward(ctx, s.branch, a.attention, w(Role::attention_out_weight), w(Role::attention_out_bias));
     k.norm.forward(ctx, {.kind = s.config.norm, .eps = eps_of(s), .y = a.norm2, .sum = a.middle, .mean = a.mean2, .rstd = a.rstd2,
@@ -85,7 +118,7 @@ void block_backward(Context& ctx, const BlockShared& s, int64_t layer, const Blo
     linear_backward(ctx, {.dx = s.dattention, .dw = d(Role::attention_out_weight), .dbias = d(Role::attention_out_bias), .dy = s.dstream,
                           .x = a.attention, .w = w(Role::attention_out_weight), .fresh = fresh});
     // attention.forward(attention, lse, qkv, relative)
-    k.attention.backward(ctx, attention_backward_arguments(s, layer, a));
+    attention_backward(ctx, s, attention_backward_arguments(s, layer, a));
     // linear_forward(relative, sinusoids, relative_weight): the sinusoids are fixed
     if (a.relative.present()) {
         k.elementwise.cast(ctx, s.drelative_cast, s.drelative);

@@ -3,7 +3,11 @@
 //   middle = x + dense(attention(qkv(norm1(x))))
 //   out    = middle + down(gelu(up(norm2(middle))))
 // The last addition is left to the next norm, which does it in the same pass: a block takes (x, delta) and leaves (middle, branch).
+//
+// Where attention must not cross the end of a document, it is computed for one document after the other, each as a sequence of its own: the documents of a
+// micro-batch lie one behind the other in all its rows, so nothing is copied and no kernel knows of it.
 #pragma once
+#include "../data/examples.h"
 #include "parameters.h"
 
 namespace clover {
@@ -34,6 +38,7 @@ struct BlockShared {
     Tensor slopes = {};     // alibi: (H) f32
     Tensor sinusoids = {};  // relative: (T, C) R_d; sinusoidal: the same table, added to the embedding
     Tensor branch = {};     // (N, C) what the block adds to the stream last
+    std::vector<RowRange> documents = {};  // that attention stays within, in order and without a gap; empty: all sequences at once
     // Backward only:
     Tensor dstream = {};         // (N, C) gradient of the residual stream
     Tensor dnorm = {};           // (N, C) gradient of a norm's output
@@ -41,6 +46,7 @@ struct BlockShared {
     Tensor dqkv = {};            // (N, 3·I)
     Tensor dffn = {};            // (N, F)
     Tensor drelative = {};       // (T, I) f32
+    Tensor drelative_part = {};  // (T, I) f32: of one document; present where documents may be given
     Tensor drelative_cast = {};  // (T, I) activation dtype
 };
 

@@ -12,6 +12,7 @@
 #include <memory>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #define TOML_HEADER_ONLY 1
 #if __has_include(<toml++/toml.hpp>)
@@ -91,7 +92,7 @@ void read(const Boolean& b, const toml::node& node, const Place& at, Config& c) 
 
 void read(const Text& b, const toml::node& node, const Place& at, Config& c) {
     b.at(c) = read_string(node, at);
-    if (b.at(c).empty()) refuse(at, "an empty one");
+    if (b.at(c).empty() && !b.may_be_empty) refuse(at, "an empty one");
 }
 
 void read(const Word& b, const toml::node& node, const Place& at, Config& c) {
@@ -147,9 +148,16 @@ DataSource read_source(const toml::node& node, const Place& at, int64_t& weighte
                 set.weight = read_number(value, weight);
                 if (set.weight < 0) refuse(weight, shown(value));
                 weighted++;
+            } else if (name.str() == "range") {
+                const Place range{at.where, at.key + " range", "[from, to], 0 <= from < to <= 1"};
+                const toml::array* bounds = value.as_array();
+                if (!bounds || bounds->size() != 2) refuse(range, shown(value));
+                set.from = read_number((*bounds)[0], range);
+                set.to = read_number((*bounds)[1], range);
+                if (!(set.from >= 0 && set.from < set.to && set.to <= 1)) refuse(range, shown(value));
             } else
                 throw InputError(text(at.where, ": unknown key ", quote(name.str()), " in a set of ", at.key,
-                                      "; it has path, weight and name"));
+                                      "; it has path, weight, name and range"));
         }
     if (set.path.empty()) refuse(at, table ? "a set without a path" : "an empty path (for no data write [])");
     if (set.name.empty()) set.name = name_of(set.path);
@@ -172,6 +180,37 @@ void read(const Sources& b, const toml::node& node, const Place& at, Config& c) 
         require(names.insert(set.name).second, at.where, ": ", at.key, " has two sets called ", quote(set.name),
                 "; tell them apart by {path = ..., name = ...}");
     b.at(c) = sets;
+}
+
+void read(const Split& b, const toml::node& node, const Place& at, Config& c) {
+    const toml::array* list = node.as_array();
+    if (!list || (list->size() != 0 && list->size() != 3)) refuse(at, shown(node));
+    std::vector<double> shares;
+    double sum = 0;
+    for (const toml::node& share : *list) {
+        shares.push_back(read_number(share, at));
+        if (shares.back() < 0) refuse(at, shown(node));
+        sum += shares.back();
+    }
+    if (!shares.empty() && !(sum > 0)) refuse(at, shown(node));
+    b.at(c) = shares;
+}
+
+// ---- The file ------------------------------------------------------------------------------------------------------------------
+
+std::string read_file(const std::string& path) {
+    const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
+    require(file != nullptr, "cannot read ", path, ": ", std::strerror(errno));
+    std::string contents;
+    char block[1 << 16];
+    // One byte past the limit of require_shallow is enough to know.
+    while (contents.size() <= 1 << 20) {
+        const size_t n = std::fread(block, 1, sizeof block, file.get());
+        if (n == 0) break;
+        contents.append(block, n);
+    }
+    require(!std::ferror(file.get()), "cannot read ", path, ": ", std::strerror(errno));
+    return contents;
 }
 
 // ---- TOML text -----------------------------------------------------------------------------------------------------------------
@@ -308,6 +347,30 @@ Draft foundations(const Draft& users, const std::string& origin) {
     return draft;
 }
 
+/// The weights of data.train from a file of NAME = WEIGHT, which the finished config then holds itself.
+void look_up_weights(Draft& draft, const std::string& origin) {
+    DataConfig& data = draft.config.data;
+    const std::string path = std::exchange(data.weights, "");
+    if (path.empty()) return;
+    const toml::table table = parse_toml(read_file(path), path);
+    const auto names = [&] {
+        std::vector<std::string> all;
+        for (const auto& [name, weight] : table) all.emplace_back(name.str());
+        return joined(all);
+    };
+    for (DataSource& set : data.train) {
+        const toml::node* weight = table.get(set.name);
+        require(weight, draft.blame({"data.train", "data.weights"}, origin), ": ", path, " has no weight for the set ", quote(set.name), " of data.train, only for ",
+                names(), "; name the set after one of them with {path = ..., name = ...}, or leave it out");
+        const Place place{text(path, ":", weight->source().begin.line), set.name, "a number of at least 0"};
+        require(set.weight == 0, draft.blame({"data.train"}, origin), ": the set ", quote(set.name), " has a weight of its own beside data.weights; keep one");
+        set.weight = read_number(*weight, place);
+        if (set.weight < 0) refuse(place, shown(*weight));
+    }
+    require(std::any_of(data.train.begin(), data.train.end(), [](const DataSource& set) { return set.weight > 0; }),
+            draft.blame({"data.weights"}, origin), ": data.weights = ", quote(path), " gives the sets of data.train only weights of 0");
+}
+
 void fill_derived(Draft& draft, const std::string& origin) {
     for (const Key& key : keys())
         require(!key.fallback.required || draft.has(key.dotted()), origin, ": ", key.dotted(), " is missing; give ", expected(key), " (",
@@ -317,23 +380,7 @@ void fill_derived(Draft& draft, const std::string& origin) {
     if (!draft.has("model.ffn")) c.model.ffn = 4 * c.model.hidden;
     if (!draft.has("train.global_batch")) c.train.global_batch = c.train.micro_batch;
     if (!draft.has("optimizer.min_lr")) c.optimizer.min_lr = c.optimizer.lr / 10;
-}
-
-// ---- The file ------------------------------------------------------------------------------------------------------------------
-
-std::string read_file(const std::string& path) {
-    const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
-    require(file != nullptr, "cannot read ", path, ": ", std::strerror(errno));
-    std::string contents;
-    char block[1 << 16];
-    // One byte past the limit of require_shallow is enough to know.
-    while (contents.size() <= 1 << 20) {
-        const size_t n = std::fread(block, 1, sizeof block, file.get());
-        if (n == 0) break;
-        contents.append(block, n);
-    }
-    require(!std::ferror(file.get()), "cannot read ", path, ": ", std::strerror(errno));
-    return contents;
+    look_up_weights(draft, origin);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "../data/sample_sequence.h"
 #include "../kernels/norm.h"
 #include "../optim/recipe.h"
 #include "../optim/schedule.h"
@@ -40,11 +41,18 @@ struct DataSource {
     std::string path;   // prefix of a .bin/.idx pair, or a text (.txt), JSONL or .gz file
     std::string name;   // shown in tables and logs; by default the last part of the path
     double weight = 0;  // share of the mixture, normalised over the list; 0: by the number of tokens
+    double from = 0, to = 1;  // the part of its documents that is used
 };
 
 struct DataConfig {
     std::vector<DataSource> train, valid;
+    std::vector<double> split;  // shares of train, valid, test of each set of `train`, or empty
+    SampleOrder order = SampleOrder::megatron;
     std::string tokenizer = "bytes";
+    std::string end_of_document;  // the token that ends a document; "": the tokenizer's own
+    bool train_on_eod = true, train_after_eod = true;
+    bool reset_attention = false, reset_positions = false;
+    std::string weights;  // file of weights by name, already looked up in a finished config, where it is ""
     std::string cache;  // where text files are tokenised to
 };
 
@@ -97,5 +105,6 @@ std::string to_string(Init);
 std::string to_string(Recipe);
 std::string to_string(Schedule);
 std::string to_string(OptimizerName);
+std::string to_string(SampleOrder);
 
 }  // namespace clover

@@ -1,4 +1,6 @@
 // Combinations of values: those that are refused, and those that are only strange.
+#include <algorithm>
+
 #include "config_draft.h"
 
 namespace clover::config {
@@ -44,12 +46,26 @@ void check_optimizer(const Draft& d, const std::string& origin) {
             d.said("optimizer.name"), " has no weight decay, but ", d.said("optimizer.weight_decay"), "; use optimizer.name = \"adamw\"");
 }
 
+void check_data(const Draft& d, const std::string& origin) {
+    const DataConfig& data = d.config.data;
+    require(data.split.empty() || data.valid.empty(), d.blame({"data.split", "data.valid"}, origin), ": ", d.said("data.split"),
+            " takes validation from data.train, but data.valid names other sets; keep one");
+    const bool ranged = std::any_of(data.train.begin(), data.train.end(), [](const DataSource& s) { return s.from > 0 || s.to < 1; });
+    require(data.split.empty() || !ranged, d.blame({"data.split", "data.train"}, origin), ": ", d.said("data.split"),
+            " cuts the sets of data.train, which have ranges of their own; keep one");
+    require(data.split.empty() || data.split[0] > 0, d.blame({"data.split"}, origin), ": ", d.said("data.split"), " leaves nothing to train on");
+    const Position position = d.config.model.position;
+    require(!data.reset_positions || position == Position::learned || position == Position::sinusoidal, d.blame({"data.reset_positions"}, origin), ": ",
+            d.said("data.reset_positions"), " has no effect on ", d.said("model.position"), ", which only knows distances; use data.reset_attention");
+}
+
 }  // namespace
 
 void check_combinations(const Draft& draft, const std::string& origin) {
     check_model(draft, origin);
     check_batches(draft, origin);
     check_optimizer(draft, origin);
+    check_data(draft, origin);
 }
 
 }  // namespace clover::config

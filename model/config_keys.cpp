@@ -22,6 +22,7 @@ constexpr std::string_view init_spellings[] = {"normal", "xavier", "fan_in"};
 constexpr std::string_view recipe_spellings[] = {"fp32", "mixed", "bf16-master"};
 constexpr std::string_view schedule_spellings[] = {"cosine-samples", "cosine-steps", "constant"};
 constexpr std::string_view optimizer_spellings[] = {"adamw", "adam"};
+constexpr std::string_view order_spellings[] = {"megatron", "epochs"};
 
 const std::vector<std::string_view>& presets_or_none() {
     static const std::vector<std::string_view> names = [] {
@@ -73,11 +74,28 @@ std::vector<Key> make_keys() {
          "standard deviation of init normal and xavier", "init_method_std initializer_range"},
 
         {"data", "train", Sources{AT(data.train)}, fixed("[]"),
-         "training text: .txt, .jsonl, .gz, or the prefix of a .bin/.idx pair", "train_data data_path training"},
+         "training text: .txt, .jsonl, .gz, a folder of them, or the prefix of a .bin/.idx pair; weight: share of the mixture, by default the size; range: part of its documents",
+         "train_data data_path training"},
         {"data", "valid", Sources{AT(data.valid)}, fixed("[]"),
          "validation text, likewise", "val valid_data validation eval"},
+        {"data", "weights", Text{AT(data.weights), true}, fixed("''"),
+         "TOML file of weights by name for the sets of train, such as configs/weights-roots.toml", "mixture blend ratios"},
+        {"data", "split", Split{AT(data.split)}, fixed("[]"),
+         "take validation (and a test part, left alone) from the end of each set of train, as Megatron's --split", "splits train_valid_test_split"},
+        {"data", "order", Choice{ENUM_AT(data.order), order_spellings}, fixed("'megatron'"),
+         "megatron: Megatron-DeepSpeed's, all epochs but the last shuffled as one; epochs: each epoch for itself", "shuffle sample_order"},
         {"data", "tokenizer", Text{AT(data.tokenizer)}, fixed("'bytes'"),
-         "bytes: every byte is a token", "tokenizer_file vocab_file tokenizer_path"},
+         "bytes (every byte is a token), or the path of a tokenizer.json or SentencePiece .model", "tokenizer_file vocab_file tokenizer_path"},
+        {"data", "end_of_document", Text{AT(data.end_of_document), true}, fixed("''"),
+         "the token that ends a document; '': the tokenizer's </s>, <|endoftext|> or the like", "eod eos eos_token eod_token"},
+        {"data", "train_on_eod", Boolean{AT(data.train_on_eod)}, fixed("true"),
+         "the end of a document is to be predicted", ""},
+        {"data", "train_after_eod", Boolean{AT(data.train_after_eod)}, fixed("true"),
+         "the first token of a document is to be predicted from the end of the one before; false: Megatron's --eod-mask-loss", "eod_mask_loss"},
+        {"data", "reset_attention", Boolean{AT(data.reset_attention)}, fixed("false"),
+         "attention does not cross the end of a document", "reset_attention_mask"},
+        {"data", "reset_positions", Boolean{AT(data.reset_positions)}, fixed("false"),
+         "positions begin anew after the end of a document (learned and sinusoidal ones)", "reset_position_ids"},
         {"data", "cache", Text{AT(data.cache)}, fixed("'.clover-cache'"),
          "folder where text is tokenised to", "cache_dir"},
 
@@ -158,7 +176,8 @@ std::string expected(const Word& b) { return "one of " + joined(b.words); }
 std::string expected(const Choice& b) { return "one of " + joined(b.spellings); }
 std::string expected(const Prompts&) { return "a list of strings"; }
 std::string expected(const Ramp&) { return "[] or [start, increment, samples], three integers of at least 1"; }
-std::string expected(const Sources&) { return "a path, a list of paths, or a list of {path, weight, name}"; }
+std::string expected(const Sources&) { return "a path, a list of paths, or a list of {path, weight, name, range}"; }
+std::string expected(const Split&) { return "[] or [train, valid, test], three numbers of at least 0"; }
 
 }  // namespace
 
@@ -215,5 +234,6 @@ std::string to_string(Init i) { return std::string(init_spellings[size_t(i)]); }
 std::string to_string(Recipe r) { return std::string(recipe_spellings[size_t(r)]); }
 std::string to_string(Schedule s) { return std::string(schedule_spellings[size_t(s)]); }
 std::string to_string(OptimizerName n) { return std::string(optimizer_spellings[size_t(n)]); }
+std::string to_string(SampleOrder o) { return std::string(order_spellings[size_t(o)]); }
 
 }  // namespace clover

@@ -29,6 +29,7 @@ struct Boolean {
 };
 struct Text {
     std::string& (*at)(Config&);
+    bool may_be_empty = false;
 };
 /// One of a few strings.
 struct Word {
@@ -49,7 +50,11 @@ struct Ramp {
 struct Sources {
     std::vector<DataSource>& (*at)(Config&);
 };
-using Binding = std::variant<Integer, Number, Boolean, Text, Word, Choice, Prompts, Ramp, Sources>;
+/// Shares of train, valid and test.
+struct Split {
+    std::vector<double>& (*at)(Config&);
+};
+using Binding = std::variant<Integer, Number, Boolean, Text, Word, Choice, Prompts, Ramp, Sources, Split>;
 
 /// A value in TOML per family, or words for a value that is derived or must be given.
 struct Default {

@@ -53,8 +53,14 @@ std::string value_text(const Sources& b, Config& c) {
     std::string list = "[\n";
     for (const DataSource& s : sets)
         list += text("    {path = ", quote(s.path), ", name = ", quote(s.name), weighted ? ", weight = " + number_text(s.weight) : "",
-                     "},\n");
+                     s.from > 0 || s.to < 1 ? text(", range = [", number_text(s.from), ", ", number_text(s.to), "]") : "", "},\n");
     return list + "]";
+}
+
+std::string value_text(const Split& b, Config& c) {
+    std::string list;
+    for (double share : b.at(c)) list += (list.empty() ? "" : ", ") + number_text(share);
+    return "[" + list + "]";
 }
 
 }  // namespace

@@ -65,6 +65,7 @@ Model::Model(const ModelConfig& config, const Parameters& parameters, ModelShape
     if (config.position == Position::relative) {
         arena.place(shared_.drelative, Dtype::f32, {shape.sequence, inner});
         arena.place(shared_.drelative_cast, act, {shape.sequence, inner});
+        if (shape.documents) arena.place(shared_.drelative_part, Dtype::f32, {shape.sequence, inner});
     }
 }
 
@@ -138,14 +139,19 @@ size_t Model::workspace_bytes(Context& ctx) const {
 }
 
 void Model::embed(Context& ctx, Tensor ids, Tensor past) {
-    const int64_t n = ids.count();
+    if (position_documents_.empty()) return embed_rows(ctx, ids, past, {0, ids.count()}, ids.count() / shape_.batch);
+    for (RowRange rows : position_documents_) embed_rows(ctx, ids, past, rows, rows.count);
+}
+
+void Model::embed_rows(Context& ctx, Tensor ids, Tensor past, RowRange rows, int64_t sequence) {
     const Tensor positions = config_.position == Position::sinusoidal ? shared_.sinusoids : parameters_.value(Role::position_embedding);
-    const Tensor x = blocks_[0].input.row_range(0, n);
-    EmbeddingForward lookup{.out = x, .ids = ids, .table = parameters_.value(Role::token_embedding), .positions = positions,
-                            .sequence = n / shape_.batch, .past = past};
+    const Tensor x = blocks_[0].input.row_range(rows.first, rows.count);
+    EmbeddingForward lookup{.out = x, .ids = values_at(ids, rows.first, rows.count), .table = parameters_.value(Role::token_embedding), .positions = positions,
+                            .sequence = sequence, .past = past};
     if (!config_.embedding_norm) return ctx.device.embedding.forward(ctx, lookup);
-    const NormForward norm{.kind = config_.norm, .eps = float(config_.norm_eps), .y = x, .mean = first_values(embedding_mean_, n),
-                           .rstd = first_values(embedding_rstd_, n), .x = embedding_.row_range(0, n),
+    const Tensor mean = embedding_mean_.present() ? values_at(embedding_mean_, rows.first, rows.count) : embedding_mean_;
+    const NormForward norm{.kind = config_.norm, .eps = float(config_.norm_eps), .y = x, .mean = mean,
+                           .rstd = values_at(embedding_rstd_, rows.first, rows.count), .x = embedding_.row_range(rows.first, rows.count),
                            .weight = parameters_.value(Role::embedding_norm_weight), .bias = parameters_.value(Role::embedding_norm_bias)};
     lookup.out = norm.x, lookup.norm = &norm;
     ctx.device.embedding.forward(ctx, lookup);
@@ -157,6 +163,12 @@ void Model::final_norm(Context& ctx, Tensor middle, Tensor branch) {
                                   .sum = final_input_.row_range(0, n), .mean = first_values(final_mean_, n),
                                   .rstd = first_values(final_rstd_, n), .x = middle, .delta = branch,
                                   .weight = parameters_.value(Role::final_norm_weight), .bias = parameters_.value(Role::final_norm_bias)});
+}
+
+void Model::set_documents(const std::vector<RowRange>& documents, bool attention, bool positions) {
+    CLOVER_CHECK(shape_.documents || documents.empty());
+    shared_.documents = attention ? documents : std::vector<RowRange>{};
+    position_documents_ = positions ? documents : std::vector<RowRange>{};
 }
 
 void Model::forward(Context& ctx, Tensor ids) {
@@ -236,7 +248,19 @@ EmbeddingBackward Model::embedding_backward(Tensor ids) const {
 void Model::backward(Context& ctx, Tensor ids, bool fresh) {
     for (size_t l = blocks_.size(); l-- > 0;) block_backward(ctx, shared_, int64_t(l), blocks_[l], fresh);
     if (config_.embedding_norm) ctx.device.norm.backward(ctx, embedding_norm_backward());
-    ctx.device.embedding.backward(ctx, embedding_backward(ids));
+    embed_backward(ctx, ids);
+}
+
+void Model::embed_backward(Context& ctx, Tensor ids) {
+    const EmbeddingBackward all = embedding_backward(ids);
+    if (position_documents_.empty()) return ctx.device.embedding.backward(ctx, all);
+    for (RowRange rows : position_documents_) {
+        EmbeddingBackward one = all;
+        one.dout = all.dout.row_range(rows.first, rows.count);
+        one.ids = values_at(ids, rows.first, rows.count);
+        one.sequence = rows.count;
+        ctx.device.embedding.backward(ctx, one);
+    }
 }
 
 void Model::zero_gradients(Context& ctx) {

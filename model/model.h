@@ -14,6 +14,7 @@ struct ModelShape {
     int64_t sequence;  // T: positions
     bool training;     // keep what backward needs
     int64_t cache = 0; // capacity of the key/value cache in tokens; 0: no cache
+    bool documents = false;  // set_documents() may be called
 };
 
 /// The forward pass's memory for one shape, over shared parameters. Tensors are placed in `activations`, scratch is asked of
@@ -28,6 +29,9 @@ public:
     /// Scratch that any call below takes. Makes the matrix product plans as well, so that a step makes none.
     size_t workspace_bytes(Context& ctx) const;
 
+    /// The documents in the rows of the next forward and backward. `attention`: it stays within each; `positions`: learned and sinusoidal positions begin
+    /// anew at each. Needs ModelShape::documents.
+    void set_documents(const std::vector<RowRange>& documents, bool attention, bool positions);
     /// ids (B·T) i32. Leaves the final norm's output for the head.
     void forward(Context& ctx, Tensor ids);
     /// With a cache: ids (B·Q), Q = 1 or T, new tokens of each sequence follow past[b] (B) i32 cached ones; their keys and values
@@ -57,6 +61,7 @@ private:
     const Parameters& parameters_;
     ModelShape shape_;
     int64_t rows_, head_rows_;
+    std::vector<RowRange> position_documents_;  // where positions begin anew; empty: with each sequence
     int64_t gradient_rows_;  // rows of dlogits at a time: in bf16 two chunks of logits fit where one in f32 does
     std::vector<BlockActivations> blocks_;
     std::vector<BlockCache> caches_;
@@ -69,10 +74,12 @@ private:
 
     void place_block(Arena& arena, BlockActivations& a);
     void embed(Context& ctx, Tensor ids, Tensor past);
+    void embed_rows(Context& ctx, Tensor ids, Tensor past, RowRange rows, int64_t sequence);
     void final_norm(Context& ctx, Tensor middle, Tensor branch);
     NormBackward final_norm_backward() const;
     NormBackward embedding_norm_backward() const;
     EmbeddingBackward embedding_backward(Tensor ids) const;
+    void embed_backward(Context& ctx, Tensor ids);
 };
 
 }  // namespace clover

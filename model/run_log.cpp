@@ -110,7 +110,7 @@ void RunLog::step(const StepReport& r) {
     std::fflush(stdout);
 }
 
-void RunLog::validation(const Progress& p, const std::vector<ValidReport>& reports) {
+void RunLog::validation(const Progress& p, const std::vector<ValidReport>& reports, const std::vector<DrawnTokens>& drawn) {
     close_line();
     json sets = json::object();
     ValidReport all;
@@ -120,8 +120,11 @@ void RunLog::validation(const Progress& p, const std::vector<ValidReport>& repor
         nats += r.loss * double(r.tokens), bits += r.bits_per_byte * double(r.bytes);
         all.tokens += r.tokens, all.bytes += r.bytes;
     }
+    json taken = json::object();
+    for (const DrawnTokens& d : drawn) taken[d.name] = d.tokens;
     write(json{{"step", p.step}, {"tokens", p.tokens},
-               {"valid", {{"loss", nats / double(all.tokens)}, {"bits_per_byte", bits / double(all.bytes)}, {"sets", sets}}}}.dump());
+               {"valid", {{"loss", nats / double(all.tokens)}, {"bits_per_byte", bits / double(all.bytes)}, {"sets", sets}}},
+               {"drawn", taken}}.dump());
     std::printf("validation after step %lld\n%s", static_cast<long long>(p.step), validation_table(reports).c_str());
     std::fflush(stdout);
 }
@@ -171,6 +174,12 @@ std::string memory_table(const std::vector<MemoryRow>& rows) {
     std::string table = "memory\n";
     for (const MemoryRow& r : rows) table += format("  %-26s %10s\n", r.what.c_str(), format_bytes(r.bytes).c_str());
     return table + format("  %-26s %10s\n", "total", format_bytes(total_bytes(rows)).c_str());
+}
+
+std::string drawn_table(const std::vector<DrawnTokens>& drawn) {
+    std::string table = format("  %-12s %14s %10s\n", "set", "tokens drawn", "epochs");
+    for (const DrawnTokens& d : drawn) table += format("  %-12s %14lld %10.3f\n", d.name.c_str(), static_cast<long long>(d.tokens), d.epochs);
+    return table;
 }
 
 std::string validation_table(const std::vector<ValidReport>& reports) {

@@ -20,7 +20,8 @@ public:
     RunLog(const RunLog&) = delete;
 
     void step(const StepReport& r);
-    void validation(const Progress& p, const std::vector<ValidReport>& reports);
+    /// With what has been drawn from each training set so far.
+    void validation(const Progress& p, const std::vector<ValidReport>& reports, const std::vector<DrawnTokens>& drawn = {});
     void sample(const Progress& p, const std::string& prompt, const std::string& continuation);
     void note(const std::string& text);
     /// What was written is on the disk.
@@ -47,6 +48,8 @@ std::string format_seconds(double seconds);
 /// The printed table of arenas, with its total.
 std::string memory_table(const std::vector<MemoryRow>& rows);
 size_t total_bytes(const std::vector<MemoryRow>& rows);
+/// The printed table of what was drawn from each training set.
+std::string drawn_table(const std::vector<DrawnTokens>& drawn);
 /// The printed table of a validation: set, tokens, loss, bits per byte.
 std::string validation_table(const std::vector<ValidReport>& reports);
 

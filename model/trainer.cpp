@@ -28,6 +28,9 @@ std::vector<AdamwSegment> segments_of(const ParameterTable& table, double weight
     return segments;
 }
 
+// Whether documents are kept apart in any way that the model must know of.
+bool resets(const DataConfig& data) { return data.reset_attention || data.reset_positions; }
+
 int64_t longest_prompt(const Config& c, const TrainingData& data) {
     size_t most = 1;
     for (const std::string& prompt : c.train.sample_prompts) {
@@ -45,7 +48,7 @@ Trainer::Trainer(const Config& config, const Device& device, TrainingData data)
       parameter_arena_(device, "parameters"), gradient_arena_(device, "gradients"), optimizer_arena_(device, "optimizer"),
       activation_arena_(device, "activations", false), generation_arena_(device, "generation", false), workspace_arena_(device, "workspace", false),
       table_(config_.model), parameters_(table_, config_.recipe, true, parameter_arena_, gradient_arena_, optimizer_arena_),
-      model_(config_.model, parameters_, {.batch = config_.train.micro_batch, .sequence = config_.model.context, .training = true}, activation_arena_) {
+      model_(config_.model, parameters_, {.batch = config_.train.micro_batch, .sequence = config_.model.context, .training = true, .documents = resets(config_.data)}, activation_arena_) {
     const int64_t b = config_.train.micro_batch, t = config_.model.context, global_batch = config_.train.global_batch;
     activation_arena_.place(ids_, Dtype::i32, {b * t});
     activation_arena_.place(targets_, Dtype::i32, {b * t});
@@ -58,8 +61,10 @@ Trainer::Trainer(const Config& config, const Device& device, TrainingData data)
         generator_ = std::make_unique<Generator>(config_.model, parameters_, longest_prompt(config_, data_) + config_.train.sample_tokens, generation_arena_);
     const size_t workspace = std::max(model_.workspace_bytes(ctx_), generator_ ? generator_->workspace_bytes(ctx_) : 0);
     workspace_arena_.place(workspace_, Dtype::f32, {int64_t(workspace / sizeof(float)) + 16});
-    sample_.resize(size_t(t + 1));
-    for (auto* ids : {&host_ids_, &host_targets_}) ids->resize(size_t(global_batch * t));
+    loader_ = std::make_unique<Loader>(
+        data_.read, [ramp = config_.train.ramp_up, global_batch](int64_t consumed) { return global_batch_at(ramp, global_batch, consumed); },
+        LoaderOptions{.example = example_options(), .micro_batch = b, .total = samples_after(config_.train.ramp_up, global_batch, config_.train.steps)});
+    for (auto* ids : {&valid_ids_, &valid_targets_}) ids->resize(size_t(b * t));
     host_losses_.resize(size_t(global_batch * t));
     resident_before_ = resident_bytes(), peak_before_ = peak_resident_bytes();
 
@@ -78,20 +83,28 @@ void Trainer::resume(const CheckpointInfo& checkpoint) {
             "; use the data of that run, or choose another --out");
     load_parameters(ctx_, checkpoint.folder, parameters_, true);
     progress_ = checkpoint.progress;
+    loader_->seek(progress_.samples);
+}
+
+ExampleOptions Trainer::example_options() const {
+    return {.context = config_.model.context, .end_of_document = data_.end_of_document, .train_on_eod = config_.data.train_on_eod,
+            .train_after_eod = config_.data.train_after_eod};
 }
 
 // All work of the step is asked for first; the device is waited for once, when its losses and its norm are read.
 StepReport Trainer::step() {
     const auto start = std::chrono::steady_clock::now();
-    const int64_t global_batch = global_batch_at(config_.train.ramp_up, config_.train.global_batch, progress_.samples);
+    const Batch& batch = loader_->next();
+    CLOVER_CHECK(batch.first == progress_.samples, "batch ", batch.first, " at sample ", progress_.samples);
+    const int64_t global_batch = batch.global_batch;
     const double lr = learning_rate(learning_rate_of(config_), progress_.step + 1, progress_.samples);
 
-    forward_backward(global_batch);
+    forward_backward(batch);
     ctx_.device.elementwise.sum_of_squares(ctx_, square_sum_, parameters_.grad);
     ctx_.device.elementwise.clip_factor(ctx_, grad_scale_, square_sum_, float(config_.optimizer.clip));
     update(lr);
 
-    const Totals totals = read_losses(global_batch);
+    const Totals totals = read_losses(batch.targets.data(), batch.sequences);
     float squares;
     ctx_.device.memory.to_host(ctx_, &squares, square_sum_.data, sizeof squares);
     const double norm = std::sqrt(double(squares));
@@ -113,43 +126,39 @@ StepReport Trainer::step() {
 
 // Forward and backward of every micro-batch of the step; the gradients add up in f32. The loss is the mean over the trained
 // tokens of the whole global batch, however it is cut, so their number must be known before the first backward.
-void Trainer::forward_backward(int64_t global_batch) {
+void Trainer::forward_backward(const Batch& batch) {
     const int64_t t = config_.model.context, micro = config_.train.micro_batch;
-    for (int64_t i = 0; i < global_batch; i++) {
-        data_.read(progress_.samples + i, sample_.data());
-        std::copy_n(sample_.begin(), t, host_ids_.begin() + i * t);
-        std::copy_n(sample_.begin() + 1, t, host_targets_.begin() + i * t);
-    }
-    const int64_t trained = std::count_if(host_targets_.begin(), host_targets_.begin() + global_batch * t, [](int32_t id) { return id >= 0; });
+    const int64_t trained = std::count_if(batch.targets.begin(), batch.targets.end(), [](int32_t id) { return id >= 0; });
     const float scale = 1.0f / float(std::max<int64_t>(trained, 1));
 
     model_.zero_gradients(ctx_);
-    for (int64_t first = 0; first < global_batch; first += micro) {
+    for (int64_t first = 0; first < batch.sequences; first += micro) {
         const bool fresh = first == 0;
-        upload(first);
+        upload(batch.ids.data() + first * t, batch.targets.data() + first * t);
         model_.forward(ctx_, ids_);
         model_.loss_backward(ctx_, losses_of(first), targets_, scale, fresh);
         model_.backward(ctx_, ids_, fresh);
     }
 }
 
-// The micro-batch that begins with sequence `first` of the host's ids and targets.
-void Trainer::upload(int64_t first) {
-    ctx_.device.memory.from_host(ctx_, ids_.data, host_ids_.data() + first * config_.model.context, ids_.bytes());
-    ctx_.device.memory.from_host(ctx_, targets_.data, host_targets_.data() + first * config_.model.context, targets_.bytes());
+// A micro-batch to the device, and its documents to the model.
+void Trainer::upload(const int32_t* ids, const int32_t* targets) {
+    ctx_.device.memory.from_host(ctx_, ids_.data, ids, ids_.bytes());
+    ctx_.device.memory.from_host(ctx_, targets_.data, targets, targets_.bytes());
+    if (resets(config_.data)) model_.set_documents(document_rows(ids, ids_.count(), example_options()), config_.data.reset_attention, config_.data.reset_positions);
 }
 Tensor Trainer::losses_of(int64_t first) const {
     return losses_.row_range(first, config_.train.micro_batch).reshaped({config_.train.micro_batch * config_.model.context});
 }
 
-Trainer::Totals Trainer::read_losses(int64_t sequences) {
+Trainer::Totals Trainer::read_losses(const int32_t* targets, int64_t sequences) {
     ctx_.device.memory.to_host(ctx_, host_losses_.data(), losses_.data, losses_.row_range(0, sequences).bytes());
     Totals totals;
     for (size_t i = 0; i < size_t(sequences * config_.model.context); i++) {
-        if (host_targets_[i] < 0) continue;
+        if (targets[i] < 0) continue;
         totals.nats += host_losses_[i];
         totals.tokens++;
-        totals.bytes += data_.token_bytes[size_t(host_targets_[i])];
+        totals.bytes += data_.token_bytes[size_t(targets[i])];
     }
     return totals;
 }
@@ -165,22 +174,28 @@ std::vector<ValidReport> Trainer::evaluate() {
     std::vector<ValidReport> reports;
     const int64_t t = config_.model.context, micro = config_.train.micro_batch;
     for (const ValidSet& set : data_.valid) {
-        const PackedWindows windows(*set.data, t);
+        const PackedWindows windows(*set.data, t, set.first, set.sequences);
         Totals totals;
         const int64_t batches = (windows.count() + micro - 1) / micro;
         const int64_t most = config_.train.eval_batches ? std::min(batches, config_.train.eval_batches) : batches;
         for (int64_t batch = 0; batch < most; batch++) {
-            for (int64_t b = 0; b < micro; b++) windows.read(batch * micro + b, host_ids_.data() + b * t, host_targets_.data() + b * t);
-            upload(0);
+            for (int64_t b = 0; b < micro; b++) {
+                windows.read(batch * micro + b, valid_ids_.data() + b * t, valid_targets_.data() + b * t);
+                mask_targets(valid_ids_.data() + b * t, example_options(), valid_targets_.data() + b * t);
+            }
+            upload(valid_ids_.data(), valid_targets_.data());
             model_.forward(ctx_, ids_);
             model_.loss(ctx_, losses_of(0), targets_);
-            totals += read_losses(micro);
+            totals += read_losses(valid_targets_.data(), micro);
         }
+        totals.bytes = std::llround(double(totals.bytes) * set.bytes_per_token_byte);
         reports.push_back({set.name, totals.tokens, totals.bytes, totals.nats / double(totals.tokens),
                            totals.nats / std::log(2.0) / double(totals.bytes)});
     }
     return reports;
 }
+
+std::vector<DrawnTokens> Trainer::drawn() const { return data_.drawn ? data_.drawn(progress_.samples) : std::vector<DrawnTokens>{}; }
 
 std::string Trainer::sample(const std::string& prompt) {
     CLOVER_CHECK(generator_);
@@ -188,12 +203,14 @@ std::string Trainer::sample(const std::string& prompt) {
     data_.tokenizer->encode(prompt, ids);
     if (ids.empty()) ids.push_back(data_.tokenizer->end_of_document());
     std::string continuation;
+    const std::unique_ptr<Decoder> decoder = data_.tokenizer->decoder();
     const Sampling sampling{.temperature = 0.8, .top_k = 0, .top_p = 0.9, .seed = uint64_t(config_.train.seed + progress_.step)};
     generator_->generate(ctx_, ids, config_.train.sample_tokens, sampling, [&](int32_t id) {
         if (id == data_.tokenizer->end_of_document() || id >= data_.tokenizer->vocab_size()) return false;
-        continuation += data_.tokenizer->token_bytes(id);
+        decoder->push(id, continuation);
         return true;
     });
+    decoder->finish(continuation);
     return continuation;
 }
 

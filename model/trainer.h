@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "../data/indexed_dataset.h"
+#include "../data/loader.h"
 #include "../data/tokenizer.h"
 #include "checkpoint.h"
 #include "generate.h"
@@ -13,6 +14,15 @@ namespace clover {
 struct ValidSet {
     std::string name;
     std::shared_ptr<const IndexedDataset> data;
+    int64_t first = 0, sequences = -1;  // the part of it that is used; -1: all from first on
+    double bytes_per_token_byte = 1;    // of the original text, where normalisation has changed it
+};
+
+/// Tokens drawn from one training set so far.
+struct DrawnTokens {
+    std::string name;
+    int64_t tokens;
+    double epochs;
 };
 
 /// Where a run's tokens come from.
@@ -20,6 +30,9 @@ struct TrainingData {
     std::shared_ptr<const Tokenizer> tokenizer;
     /// Writes the context + 1 tokens of the run's i-th sample.
     std::function<void(int64_t i, int32_t* tokens)> read;
+    /// What the first i samples have taken from each set.
+    std::function<std::vector<DrawnTokens>(int64_t i)> drawn;
+    int32_t end_of_document = -1;
     std::vector<ValidSet> valid;
     std::vector<int32_t> token_bytes;  // bytes of text behind each token id
     std::string summary;               // printed at start
@@ -69,6 +82,9 @@ public:
     /// Returns the checkpoint's folder.
     std::string save(const std::string& checkpoints);
 
+    bool validates() const { return !data_.valid.empty(); }
+    /// What the steps so far have taken from each training set.
+    std::vector<DrawnTokens> drawn() const;
     const Progress& progress() const { return progress_; }
     const ParameterTable& table() const { return table_; }
     const Parameters& parameters() const { return parameters_; }
@@ -86,9 +102,9 @@ private:
     std::unique_ptr<Generator> generator_;
     Tensor ids_, targets_, square_sum_, grad_scale_, segments_, workspace_;
     Tensor losses_;                             // (global_batch, context) f32: of all micro-batches of a step
-    std::vector<int32_t> sample_;               // the tokens of a sample: (context + 1)
-    std::vector<int32_t> host_ids_, host_targets_;  // (global_batch · context)
-    std::vector<float> host_losses_;
+    std::unique_ptr<Loader> loader_;
+    std::vector<int32_t> valid_ids_, valid_targets_;  // (micro_batch · context)
+    std::vector<float> host_losses_;                  // (global_batch · context)
     Progress progress_;
     size_t resident_before_ = 0, peak_before_ = 0;
 
@@ -97,10 +113,11 @@ private:
         int64_t tokens = 0, bytes = 0;
         void operator+=(const Totals& t) { nats += t.nats, tokens += t.tokens, bytes += t.bytes; }
     };
-    void upload(int64_t first);
+    ExampleOptions example_options() const;
+    void upload(const int32_t* ids, const int32_t* targets);
     Tensor losses_of(int64_t first) const;
-    Totals read_losses(int64_t sequences);
-    void forward_backward(int64_t global_batch);
+    Totals read_losses(const int32_t* targets, int64_t sequences);
+    void forward_backward(const Batch& batch);
     void update(double lr);
 };
 

@@ -11,8 +11,28 @@
 namespace clover {
 namespace {
 
-std::shared_ptr<const IndexedDataset> open_set(const DataSource& source, const DataConfig& config, const Tokenizer& tokenizer) {
-    return std::make_shared<const IndexedDataset>(resolve_token_file(source.path, tokenizer, config.cache));
+/// A set that is opened, and the part of it that is used.
+struct OpenedSet {
+    std::string name, path;
+    std::shared_ptr<const IndexedDataset> data;
+    double weight;
+    int64_t first, sequences;
+};
+
+OpenedSet open_set(const DataSource& source, const DataConfig& config, const Tokenizer& tokenizer) {
+    const auto data = std::make_shared<const IndexedDataset>(resolve_token_file(source.path, tokenizer, config.cache));
+    const auto [first, last] = share_of(data->sequence_count(), source.from, source.to);
+    return {source.name, source.path, data, source.weight, first, last - first};
+}
+
+/// Part number `part` of a set that data.split cuts in three.
+OpenedSet part_of(OpenedSet set, const std::vector<double>& split, size_t part) {
+    const std::vector<int64_t> bounds = split_bounds(set.data->sequence_count(), split);
+    set.first = bounds[part];
+    set.sequences = bounds[part + 1] - bounds[part];
+    require(set.sequences > 0, "data.split leaves no document of the ", set.data->sequence_count(), " in ", set.name, " (", set.path, ") for ",
+            part == 0 ? "training" : "validation", "; add text, or change data.split");
+    return set;
 }
 
 std::vector<int32_t> bytes_of_tokens(const Tokenizer& tokenizer, int64_t vocab) {
@@ -28,47 +48,74 @@ bool predicts_text(const PackedWindows& windows, int64_t context, const std::vec
     return std::any_of(targets.begin(), targets.end(), [&](int32_t id) { return id >= 0 && token_bytes[size_t(id)] > 0; });
 }
 
-ValidSet open_valid(const DataSource& source, const Config& config, const Tokenizer& tokenizer, const std::vector<int32_t>& token_bytes) {
-    ValidSet set{source.name, open_set(source, config.data, tokenizer)};
-    const int64_t largest = set.data->largest_token();
-    require(largest < config.model.vocab, "data.valid: set ", source.name, " (", source.path, ") holds token ", largest,
-            ", but model.vocab is ", config.model.vocab, "; it was made with another tokenizer");
-    require(predicts_text(PackedWindows(*set.data, config.model.context), config.model.context, token_bytes), "data.valid: set ", source.name, " (",
-            source.path, ") has ", set.data->token_count(), " tokens, which leave no text to predict; add text or leave the set out");
-    return set;
+ValidSet open_valid(const OpenedSet& set, const Config& config, const std::vector<int32_t>& token_bytes) {
+    const int64_t largest = set.data->largest_token(), context = config.model.context;
+    require(largest < config.model.vocab, "validation set ", set.name, " (", set.path, ") holds token ", largest, ", but model.vocab is ",
+            config.model.vocab, "; it was made with another tokenizer");
+    require(predicts_text(PackedWindows(*set.data, context, set.first, set.sequences), context, token_bytes), "validation set ", set.name, " (", set.path,
+            ") has no text to predict in its ", set.sequences, " documents; add text or leave the set out");
+    return {.name = set.name, .data = set.data, .first = set.first, .sequences = set.sequences};
+}
+
+std::vector<DrawnTokens> drawn_tokens(const SampleSequence& order, int64_t context, int64_t samples) {
+    std::vector<DrawnTokens> drawn;
+    const std::vector<int64_t> counts = order.drawn(samples);
+    for (size_t s = 0; s < counts.size(); s++) {
+        const int64_t tokens = counts[s] * context, all = order.token_count(int(s));
+        drawn.push_back({order.sets()[s].name, tokens, all > 0 ? double(tokens) / double(all) : 0.0});
+    }
+    return drawn;
 }
 
 std::string summarise(const SampleSequence& order, int64_t context) {
     std::string text;
-    std::vector<int64_t> drawn(order.sets().size());
-    for (int64_t i = 0; i < order.size(); i++) drawn[size_t(order.set_of(i))]++;
-    for (size_t s = 0; s < order.sets().size(); s++) {
+    const std::vector<DrawnTokens> drawn = drawn_tokens(order, context, order.size());
+    for (size_t s = 0; s < drawn.size(); s++) {
         char line[200];
-        std::snprintf(line, sizeof line, "  %-16s %14lld tokens, %5.2f %% of the samples, %6.2f epochs\n", order.sets()[s].name.c_str(),
-                      static_cast<long long>(order.sets()[s].data->token_count()), 100.0 * double(drawn[s]) / double(order.size()),
-                      double(drawn[s]) * double(context) / double(order.sets()[s].data->token_count()));
+        std::snprintf(line, sizeof line, "  %-16s %14lld tokens, %5.2f %% of the samples, %6.2f epochs\n", drawn[s].name.c_str(),
+                      static_cast<long long>(order.token_count(int(s))), 100.0 * double(drawn[s].tokens) / double(order.size() * context), drawn[s].epochs);
         text += line;
     }
     return text;
 }
 
+/// The token that ends a document, needed where an option is about it.
+int32_t end_of_document(const Config& config, const Tokenizer& tokenizer) {
+    const DataConfig& d = config.data;
+    const bool needed = d.reset_attention || d.reset_positions || !d.train_on_eod || !d.train_after_eod;
+    require(!needed || tokenizer.end_of_document() >= 0, "the tokenizer ", d.tokenizer,
+            " has no token known to end documents, which data.reset_attention, reset_positions, train_on_eod and train_after_eod go by; name it in data.end_of_document");
+    return tokenizer.end_of_document();
+}
+
 }  // namespace
 
 TrainingData open_training_data(const Config& config) {
-    require(!config.data.train.empty(), "data.train is empty: name the token files or text files to train on, e.g. data.train = [\"corpus.txt\"]");
+    const DataConfig& d = config.data;
+    require(!d.train.empty(), "data.train is empty: name the token files or text files to train on, e.g. data.train = [\"corpus.txt\"]");
     TrainingData data;
-    data.tokenizer = load_tokenizer(config.data.tokenizer);
-    require(data.tokenizer->vocab_size() <= config.model.vocab, "model.vocab is ", config.model.vocab, ", but the tokenizer ",
-            config.data.tokenizer, " has ", data.tokenizer->vocab_size(), " tokens; raise model.vocab");
+    data.tokenizer = load_tokenizer(d.tokenizer, d.end_of_document);
+    data.end_of_document = end_of_document(config, *data.tokenizer);
+    require(data.tokenizer->vocab_size() <= config.model.vocab, "model.vocab is ", config.model.vocab, ", but the tokenizer ", d.tokenizer, " has ",
+            data.tokenizer->vocab_size(), " tokens; raise model.vocab");
     std::vector<WeightedDataset> sets;
-    for (const DataSource& source : config.data.train)
-        sets.push_back({source.name, open_set(source, config.data, *data.tokenizer), source.weight});
-    const int64_t total = samples_after(config.train.ramp_up, config.train.global_batch, config.train.steps);
-    const auto order = std::make_shared<const SampleSequence>(std::move(sets), config.model.context, total, config.train.seed, config.model.vocab);
+    std::vector<OpenedSet> valid;
+    for (const DataSource& source : d.train) {
+        OpenedSet set = open_set(source, d, *data.tokenizer);
+        if (!d.split.empty() && d.split[1] > 0) valid.push_back(part_of(set, d.split, 1));
+        if (!d.split.empty()) set = part_of(set, d.split, 0);
+        sets.push_back({set.name, set.data, set.weight, set.first, set.sequences});
+    }
+    for (const DataSource& source : d.valid) valid.push_back(open_set(source, d, *data.tokenizer));
+    const int64_t context = config.model.context;
+    const auto order = std::make_shared<const SampleSequence>(
+        std::move(sets), SampleOptions{.context = context, .total = samples_after(config.train.ramp_up, config.train.global_batch, config.train.steps),
+                                       .seed = config.train.seed, .vocab = config.model.vocab, .order = d.order, .cache = d.cache});
     data.read = [order](int64_t i, int32_t* tokens) { order->read(i, tokens); };
-    data.summary = summarise(*order, config.model.context);
+    data.drawn = [order, context](int64_t i) { return drawn_tokens(*order, context, i); };
+    data.summary = summarise(*order, context);
     data.token_bytes = bytes_of_tokens(*data.tokenizer, config.model.vocab);
-    for (const DataSource& source : config.data.valid) data.valid.push_back(open_valid(source, config, *data.tokenizer, data.token_bytes));
+    for (const OpenedSet& set : valid) data.valid.push_back(open_valid(set, config, data.token_bytes));
     return data;
 }
 

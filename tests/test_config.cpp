@@ -8,6 +8,7 @@
 #include "../kernels/error.h"
 #include "../model/config.h"
 #include "../model/presets.h"
+#include "temporary_folder.h"
 
 using namespace clover;
 
@@ -157,10 +158,13 @@ const std::map<std::string, std::string> other_values = {
     {"train.log_every", "10"}, {"optimizer.name", "adam"}, {"optimizer.lr", "2e-3"}, {"optimizer.min_lr", "1e-5"},
     {"optimizer.start_lr", "1e-6"}, {"optimizer.warmup", "100"}, {"optimizer.decay", "1000"}, {"optimizer.schedule", "constant"},
     {"optimizer.beta1", "0.8"}, {"optimizer.beta2", "0.999"}, {"optimizer.eps", "1e-6"}, {"optimizer.weight_decay", "0.01"},
-    {"optimizer.clip", "0"}, {"precision.recipe", "fp32"}, {"checkpoint.every", "5"}, {"checkpoint.keep", "0"}};
+    {"optimizer.clip", "0"}, {"precision.recipe", "fp32"}, {"checkpoint.every", "5"}, {"checkpoint.keep", "0"},
+    {"data.split", "[949, 50, 1]"}, {"data.order", "epochs"}, {"data.end_of_document", "</s>"}, {"data.train_on_eod", "false"},
+    {"data.train_after_eod", "false"}, {"data.reset_attention", "true"}, {"data.reset_positions", "true"}};
 
 TEST_CASE("every key of the reference, when changed, changes the resolved printout, and the printout reads back (A19)") {
-    const std::vector<std::string> keys = all_keys();
+    std::vector<std::string> keys = all_keys();
+    std::erase(keys, "data.weights");  // changes the weights of data.train: a case of its own
     CHECK(keys.size() == other_values.size());
     for (const std::string& key : keys) {
         CAPTURE(key);
@@ -168,6 +172,7 @@ TEST_CASE("every key of the reference, when changed, changes the resolved printo
         std::vector<std::string> base, changed;
         if (key == "train.ramp_up") base = {"train.global_batch=4"};
         if (key == "optimizer.name") base = {"optimizer.weight_decay=0"};
+        if (key == "data.reset_positions") base = {"model.position=learned"};
         if (key == "model.head_size") base = {"model.hidden=32", "model.heads=2", "model.ffn=100"};
         changed = base;
         changed.push_back(key + "=" + other_values.at(key));
@@ -369,6 +374,46 @@ TEST_CASE("data sets: a string, a list, a list of tables") {
     CHECK(contains(refused_override("data.train=[{name = 'a'}]"), "a set without a path"));
     CHECK(contains(refused_override("data.train=[3]"), "data.train must be a path"));
     CHECK(contains(refused_override("data.train="), "an empty path"));
+}
+
+TEST_CASE("parts of sets: ranges and splits") {
+    const Config c = parse(small, {"data.train=[{path = 'a', range = [0, 0.95]}]", "data.valid=[{path = 'a', range = [0.95, 1]}]"});
+    CHECK(c.data.train.at(0).from == 0);
+    CHECK(c.data.train.at(0).to == 0.95);
+    CHECK(c.data.valid.at(0).from == 0.95);
+    CHECK(to_toml(parse(to_toml(c))) == to_toml(c));
+    for (const char* range : {"[0.5, 0.5]", "[-0.1, 1]", "[0, 1.1]", "[0.5]", "0.5", "[0, nan]", "['a', 'b']"})
+        CHECK(contains(refused_override(text("data.train=[{path = 'a', range = ", range, "}]")), "[from, to], 0 <= from < to <= 1"));
+    CHECK(parse(small, {"data.split=[949, 50, 1]"}).data.split == std::vector<double>{949, 50, 1});
+    for (const char* split : {"[1, 1]", "[1, -1, 1]", "[0, 0, 0]", "'949,50,1'", "[1, 1, nan]"})
+        CHECK(contains(refused_override(text("data.split=", split)), "three numbers of at least 0"));
+    CHECK(contains(refused_override("data.split=[0, 1, 0]"), "leaves nothing to train on"));
+    CHECK(contains(refusal(small, {"data.split=[9, 1, 0]", "data.valid=v.txt"}), "data.valid names other sets; keep one"));
+    CHECK(contains(refusal(small, {"data.split=[9, 1, 0]", "data.train=[{path = 'a', range = [0, 0.5]}]"}), "ranges of their own; keep one"));
+}
+
+TEST_CASE("weights by name: the published ratios, and files that do not fit") {
+    const auto weights = [](const std::string& file, const std::string& sets) { return parse(small, {"data.weights=" + file, "data.train=" + sets}).data; };
+    const DataConfig roots = weights("configs/weights-roots.toml", "['x/en.jsonl', {path = 'b', name = 'code'}]");
+    CHECK(roots.train.at(0).weight == 0.2217116453);
+    CHECK(roots.train.at(1).weight == 0.1302720090);
+    CHECK(roots.weights.empty());
+    CHECK(weights("configs/weights-massivetext.toml", "['massiveweb', 'books']").train.at(1).weight == 0.27);
+    const Config c = parse(small, {"data.weights=configs/weights-massivetext.toml", "data.train=['c4', 'news']"});
+    CHECK(to_toml(parse(to_toml(c))) == to_toml(c));
+    const auto refused = [](const std::string& file, const std::string& sets) { return refusal(small, {"data.weights=" + file, "data.train=" + sets}); };
+    CHECK(contains(refused("configs/weights-massivetext.toml", "['c4', 'wiki']"), "has no weight for the set \"wiki\" of data.train, only for"));
+    CHECK(contains(refused("configs/weights-massivetext.toml", "[{path = 'c4', weight = 2}]"), "has a weight of its own"));
+    CHECK(contains(refused("configs/none.toml", "['c4']"), "cannot read configs/none.toml"));
+    const clover::test::TemporaryFolder folder;
+    CHECK(contains(refused(folder.file("w.toml", "a = -1\nb = 'x'\n"), "['a']"), "w.toml:1: a must be a number of at least 0"));
+    CHECK(contains(refused(folder.file("w.toml", "a = 1\nb = 'x'\n"), "['b']"), "w.toml:2: b must be a number of at least 0"));
+    CHECK(contains(refused(folder.file("w.toml", "a = 0\n"), "['a']"), "only weights of 0"));
+}
+
+TEST_CASE("positions begin anew only where the model counts them") {
+    CHECK(contains(refused_override("data.reset_positions=true"), "has no effect on model.position = \"alibi\""));
+    CHECK(parse(small, {"data.reset_positions=true", "model.position=sinusoidal"}).data.reset_positions);
 }
 
 TEST_CASE("hostile and unreadable files") {

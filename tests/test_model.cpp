@@ -40,6 +40,13 @@ std::vector<float> gradients(TinyModel& t, Tensor ids, Tensor targets, float sca
     return floats_of(t.ctx.device, t.parameters.grad);
 }
 
+template <class F>
+std::vector<float> gradients_and_logits(TinyModel& t, Tensor ids, Tensor targets, float scale, F look) {
+    const std::vector<float> all = gradients(t, ids, targets, scale, true);
+    look(t.all_logits());
+    return all;
+}
+
 std::vector<double> widen(const std::vector<float>& x) { return {x.begin(), x.end()}; }
 
 }  // namespace
@@ -189,6 +196,48 @@ TEST_SUITE("model") {
                 CHECK(normalised_error(widen(got), want) <= 1e-5);
                 CHECK(normalised_error(widen(losses), widen(whole_losses)) <= 1e-6);
                 CHECK(losses[20] == 0);
+            }
+    }
+
+    TEST_CASE("attention reset at documents: each document's logits are those it has alone; gradients are the sum of theirs") {
+        struct Case {
+            const char* family;
+            std::vector<std::string> overrides;
+            bool positions;
+        };
+        const Case cases[] = {{"bloom", {}, false}, {"gopher", {}, false}, {"gopher", {"precision.recipe=mixed"}, false},
+                              {"bloom", {"model.position=learned"}, true}, {"gopher", {"model.position=sinusoidal"}, true}};
+        // Two sequences of 13 with documents of 5 and 8, and of 1, 2 and 10 tokens; no document of the second crosses into the first.
+        const std::vector<RowRange> documents = {{0, 5}, {5, 8}, {13, 1}, {14, 2}, {16, 10}};
+        for (const Device& device : test_devices())
+            for (const Case& c : cases) {
+                INFO(on(device), ", ", c.family, " ", c.overrides.empty() ? "" : c.overrides[0]);
+                const Config config = tiny_config(c.family, c.overrides);
+                TinyModel packed(config, {.batch = 2, .sequence = 13, .training = true, .documents = true}, device);
+                Owned ids = random_ids(26, 61, 1), targets = random_ids(26, 61, 2);
+                packed.model.set_documents(documents, true, c.positions);
+                packed.model.zero_gradients(packed.ctx);
+                packed.model.forward(packed.ctx, ids);
+                const std::vector<double> logits = packed.all_logits();
+                packed.model.loss_backward(packed.ctx, packed.losses, targets, 0.1f, true);
+                packed.model.backward(packed.ctx, ids, true);
+                const std::vector<double> gradient = widen(floats_of(device, packed.parameters.grad));
+                std::vector<double> sum(gradient.size());
+                for (RowRange rows : documents) {
+                    TinyModel alone(config, {.batch = 1, .sequence = rows.count, .training = true}, device);
+                    Owned some(Dtype::i32, {rows.count}), next(Dtype::i32, {rows.count});
+                    for (int64_t i = 0; i < rows.count; i++) some.set(i, ids.at(rows.first + i)), next.set(i, targets.at(rows.first + i));
+                    const std::vector<float> part = gradients_and_logits(alone, some, next, 0.1f, [&](const std::vector<double>& own) {
+                        const std::vector<double> there(logits.begin() + rows.first * 61, logits.begin() + (rows.first + rows.count) * 61);
+                        CHECK(normalised_error(there, own) < (config.recipe == Recipe::fp32 ? 1e-6 : 1e-2));
+                    });
+                    for (size_t i = 0; i < sum.size(); i++) sum[i] += part[i];
+                }
+                CHECK(normalised_error(gradient, sum) < (config.recipe == Recipe::fp32 ? 1e-5 : 2e-2));
+                // Without documents it is another result.
+                packed.model.set_documents({}, false, false);
+                packed.model.forward(packed.ctx, ids);
+                CHECK(normalised_error(packed.all_logits(), logits) > 1e-2);
             }
     }
 

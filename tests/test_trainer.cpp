@@ -101,6 +101,80 @@ TEST_SUITE("trainer") {
         CHECK(epochs[1] != epochs[2]);
     }
 
+    TEST_CASE("order epochs: each of three epochs is a permutation of all 40 samples, and another one (A15)") {
+        TemporaryFolder folder;
+        const TrainingData data = open_training_data(run_config(folder, "bloom", {"data.order=epochs"}));
+        std::vector<std::vector<std::vector<int32_t>>> epochs(3);
+        for (int64_t i = 0; i < 120; i++) {
+            std::vector<int32_t> sample(14);
+            data.read(i, sample.data());
+            epochs[size_t(i / 40)].push_back(sample);
+        }
+        CHECK(epochs[0] != epochs[1]);
+        // The documents are shuffled for each epoch, so its samples are other windows; the tokens they are made of are all but the last of the stream.
+        for (const auto& epoch : epochs) {
+            std::vector<int64_t> drawn(257);
+            for (const std::vector<int32_t>& sample : epoch)
+                for (size_t t = 0; t < 13; t++) drawn[size_t(sample[t])]++;
+            CHECK(drawn[256] >= 7);
+            CHECK(drawn[256] <= 8);
+        }
+        CHECK(data.drawn(120).at(0).tokens == 120 * 13);
+        CHECK(data.drawn(120).at(0).epochs == doctest::Approx(120.0 * 13 / 521));
+    }
+
+    TEST_CASE("documents apart, ends untrained, epoch by epoch: another run each, and resumed to the bit") {
+        TemporaryFolder folder;
+        const auto run = [&](const char* family, const std::vector<std::string>& overrides) {
+            const Config c = run_config(folder, family, overrides);
+            Trainer t(c, find_device("cpu"), open_training_data(c));
+            return run_steps(t, 14);
+        };
+        for (const char* family : {"bloom", "gopher"}) {
+            const std::vector<Line> plain = run(family, {});
+            for (const char* option : {"data.reset_attention=true", "data.train_on_eod=false", "data.train_after_eod=false", "data.order=epochs"}) {
+                INFO(std::string(option));
+                CHECK(run(family, {option}) != plain);
+            }
+            const std::vector<std::string> all = {"data.reset_attention=true", "data.train_on_eod=false", "data.order=epochs"};
+            const Config c = run_config(folder, family, all);
+            const std::string checkpoints = folder / (std::string("checkpoints-") + family);
+            Trainer begun(c, find_device("cpu"), open_training_data(c));
+            std::vector<Line> lines = run_steps(begun, 11);  // in the second epoch
+            begun.save(checkpoints);
+            Trainer rest(c, find_device("cpu"), open_training_data(c));
+            std::vector<std::string> warnings;
+            rest.resume(read_checkpoint(newest_checkpoint(checkpoints, warnings)));
+            for (const Line& line : run_steps(rest, 14)) lines.push_back(line);
+            CHECK(lines == run(family, all));
+        }
+        const std::vector<std::string> learned = {"model.position=learned"};
+        CHECK(run("bloom", {"model.position=learned", "data.reset_positions=true"}) != run("bloom", learned));
+    }
+
+    TEST_CASE("validation from the end of the training sets, by split or by range") {
+        TemporaryFolder folder;
+        const std::string path = corpus(folder);
+        const auto open = [&](std::vector<std::string> overrides) {
+            overrides.insert(overrides.end(), {"data.cache=\"" + (folder / "cache") + "\"", "model.vocab=257"});
+            return open_training_data(tiny_config("bloom", overrides));
+        };
+        const std::string train = "data.train=[\"" + path + "\"]";
+        const TrainingData split = open({train, "data.split=[6, 1, 1]"});
+        REQUIRE(split.valid.size() == 1);
+        CHECK(split.valid[0].first == 6);
+        CHECK(split.valid[0].sequences == 1);
+        CHECK(split.drawn(40).at(0).epochs == doctest::Approx(40.0 * 13 / (66 + 5 * 65)));
+        CHECK(open({train, "data.split=[1, 0, 0]"}).valid.empty());
+        const TrainingData range = open({"data.train=[{path = \"" + path + "\", range = [0, 0.75]}]", "data.valid=[{path = \"" + path + "\", range = [0.75, 1]}]"});
+        CHECK(range.valid[0].first == 6);
+        CHECK(range.valid[0].sequences == 2);
+        // A20: two documents in three parts leave the first without any.
+        const std::string two = folder.file("two.jsonl", "{\"text\": \"one document\"}\n{\"text\": \"another one\"}\n");
+        CHECK_THROWS_WITH_AS(open({"data.train=[\"" + two + "\"]", "data.split=[1, 1, 1]"}),
+                             doctest::Contains("data.split leaves no document of the 2 in two"), InputError);
+    }
+
     TEST_CASE("a global batch cut into more micro-batches gives the same run") {
         TemporaryFolder folder;
         const auto run = [&](const char* micro) {
