@@ -9,6 +9,9 @@ SAN      ?=
 BUILD    ?= build$(if $(SAN),-san$(SAN))
 JOBS     ?= $(shell nproc)
 
+comma := ,
+empty :=
+
 WARNINGS := -Wall -Wextra -Werror -Wno-psabi
 CXXFLAGS += -std=c++20 -O3 -g1 $(ARCH) -fopenmp -MMD -MP $(WARNINGS)
 LDLIBS   += -ldnnl -lz -lpcre2-8 -lutf8proc -fopenmp -pthread -ldl
@@ -26,7 +29,7 @@ OBJECTS  := $(SOURCES:%.cpp=$(BUILD)/%.o)
 TEST_OBJECTS := $(TESTS:%.cpp=$(BUILD)/%.o)
 
 # These only call others, or build nothing: what is installed is asked for when something is built.
-CALLERS := all deps corpus-packages corpus demo test bench simt bench-simt cuda-report gpu-check clean help
+CALLERS := all deps corpus-packages corpus demo demo-gopher test bench simt bench-simt cuda-report gpu-check clean help
 BUILDS  := $(filter-out $(CALLERS),$(or $(MAKECMDGOALS),all))
 .DEFAULT_GOAL := all
 .PHONY: $(CALLERS)
@@ -85,13 +88,24 @@ corpus-packages:
 # ---- Commands ------------------------------------------------------------------------------------------------------------------
 
 corpus: all corpus-packages ## turn manuals and source code on this machine into demo/corpus
-	@[ -e demo/corpus/en.valid.idx ] || ./clover corpus configs/corpus-debian.toml --out demo/corpus
+	@[ -e demo/corpus/en.valid.jsonl ] || ./clover corpus configs/corpus-debian.toml --out demo/corpus
 
-demo: corpus ## build, prepare a corpus, train a small BLOOM and a small Gopher, show what they learned
-	@rm -rf demo/bloom demo/gopher
+# The languages of the two demo configs.
+DEMO := en de fr es it pt ja zh-cn cpp perl
+
+demo: corpus ## build, prepare a corpus, train a tokenizer and a small BLOOM on it, show what it learned
+	./clover tokenizer train --vocab 16384 --out demo/tokenizer.json $(DEMO:%=demo/corpus/%.train.jsonl)
+	@rm -rf demo/bloom
 	./clover train configs/demo-bloom.toml --out demo/bloom
-	./clover train configs/demo-gopher.toml --out demo/gopher
 	@echo; echo "Continue a text of your own:  ./clover generate --checkpoint demo/bloom --prompt 'The installer'"
+
+demo-gopher: corpus ## the same with a small Gopher, a SentencePiece tokenizer made by Debian's spm_train, and languages mixed by weight
+	@[ -e demo/tokenizer.model ] || spm_train --model_type=bpe --vocab_size=16000 --byte_fallback=true --normalization_rule_name=nfkc \
+	    --remove_extra_whitespaces=false --character_coverage=0.9995 --input=$(subst $(empty) $(empty),$(comma),$(DEMO:%=demo/corpus/%.train.txt)) \
+	    --model_prefix=demo/tokenizer --input_sentence_size=100000 --shuffle_input_sentence=true --minloglevel=1
+	@rm -rf demo/gopher
+	./clover train configs/demo-gopher.toml --out demo/gopher
+	@echo; echo "Continue a text of your own:  ./clover generate --checkpoint demo/gopher --prompt 'The installer'"
 
 test: deps ## build and run every test; ends with "N passed, M failed"
 	@$(MAKE) --no-print-directory -j$(JOBS) tested

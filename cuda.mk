@@ -12,7 +12,6 @@ int main() { int n = 0; return int(cudaGetDeviceCount(&n)) + int(cublasLtGetVers
 endef
 export CUDA_PROBE
 
-comma := ,
 GPU_ARCH ?= sm_80 sm_90a
 GENCODE  := $(foreach a,$(GPU_ARCH:sm_%=%),-gencode 'arch=compute_$a,code=[sm_$a$(if $(filter %a,$a),,$(comma)compute_$a)]')
 

@@ -152,10 +152,10 @@ std::string checkpoint_folder(const std::string& path) {
 int generate(GenerateOptions o) {
     if (o.prompt == "-") o.prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
     const CheckpointInfo checkpoint = read_checkpoint(checkpoint_folder(o.checkpoint));
-    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(checkpoint.config.data.tokenizer, checkpoint.config.data.end_of_document);
+    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(checkpoint.tokenizer_spec, checkpoint.config.data.end_of_document);
     std::vector<int32_t> prompt;
     tokenizer->encode(o.prompt, prompt);
-    if (prompt.empty()) prompt.push_back(tokenizer->end_of_document());
+    if (prompt.empty()) prompt.push_back(std::max(tokenizer->end_of_document(), 0));
 
     LoadedModel model(checkpoint, find_device(o.device), int64_t(prompt.size()) + o.max_tokens);
     std::fwrite(o.prompt.data(), 1, o.prompt.size(), stdout);
@@ -179,12 +179,11 @@ int generate(GenerateOptions o) {
 }
 
 struct CorpusOptions {
-    std::string list = "configs/corpus-debian.toml", out = "corpus", tokenizer = "bytes";
+    std::string list = "configs/corpus-debian.toml", out = "corpus";
 };
 
 int corpus(const CorpusOptions& o) {
-    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(o.tokenizer);
-    std::printf("%s", corpus_table(prepare_corpus(o.list, o.out, *tokenizer)).c_str());
+    std::printf("%s", corpus_table(prepare_corpus(o.list, o.out)).c_str());
     return 0;
 }
 
@@ -228,10 +227,9 @@ void add_generate(CLI::App& app, GenerateOptions& o) {
 }
 
 void add_corpus(CLI::App& app, CorpusOptions& o) {
-    CLI::App* c = app.add_subcommand("corpus", "turn manuals and source code on this machine into per-language token files");
+    CLI::App* c = app.add_subcommand("corpus", "turn manuals and source code on this machine into per-language text files");
     c->add_option("LIST", o.list, "TOML list of languages and where their files lie")->capture_default_str();
-    c->add_option("--out", o.out, "folder for LANGUAGE.train and LANGUAGE.valid token files")->capture_default_str();
-    c->add_option("--tokenizer", o.tokenizer, "bytes")->capture_default_str();
+    c->add_option("--out", o.out, "folder for LANGUAGE.train.jsonl, LANGUAGE.valid.jsonl and LANGUAGE.train.txt")->capture_default_str();
 }
 
 void add_bench(CLI::App& app, BenchOptions& o) {

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -23,6 +24,7 @@
 #include "../kernels/error.h"
 #include "hash.h"
 #include "manual.h"
+#include "new_file.h"
 #include "text_source.h"
 #include "utf8.h"
 
@@ -215,16 +217,23 @@ private:
     std::string first_not_text_;
 };
 
-// ---- Token files ---------------------------------------------------------------------------------------------------------------
+// ---- Text files ----------------------------------------------------------------------------------------------------------------
 
-CorpusRow write_language(const std::string& name, const std::vector<Document>& documents, const CorpusList& list, const std::string& out,
-                         const Tokenizer& tokenizer) {
+CorpusRow write_language(const std::string& name, const std::vector<Document>& documents, const std::string& out) {
     const std::string prefix = (fs::path(out) / name).string();
-    TokenFileWriter train(prefix + ".train", tokenizer), valid(prefix + ".valid", tokenizer);
-    for (const Document& document : documents) (document.held_out ? valid : train).add(document.text);
-    train.finish(list.path);
-    valid.finish(list.path);
-    return {name, train.document_count(), valid.document_count(), train.byte_count(), valid.byte_count(), train.token_count(), valid.token_count()};
+    NewFile train(prefix + ".train.jsonl"), valid(prefix + ".valid.jsonl"), plain(prefix + ".train.txt");
+    CorpusRow row;
+    row.language = name;
+    for (const Document& document : documents) {
+        const std::string line = nlohmann::json{{"text", document.text}}.dump() + "\n";
+        (document.held_out ? valid : train).write(line.data(), line.size());
+        (document.held_out ? row.valid_documents : row.train_documents)++;
+        (document.held_out ? row.valid_bytes : row.train_bytes) += int64_t(document.text.size());
+        if (!document.held_out) plain.write((document.text + "\n").data(), document.text.size() + 1);
+    }
+    for (NewFile* file : {&valid, &plain, &train}) file->commit();
+    sync_folder_of(prefix);
+    return row;
 }
 
 std::string joined(const std::vector<std::string>& words, const char* separator) {
@@ -235,7 +244,7 @@ std::string joined(const std::vector<std::string>& words, const char* separator)
 
 }  // namespace
 
-std::vector<CorpusRow> prepare_corpus(const std::string& list_path, const std::string& out, const Tokenizer& tokenizer) {
+std::vector<CorpusRow> prepare_corpus(const std::string& list_path, const std::string& out) {
     const CorpusList list = read_list(list_path);
     std::error_code error;
     fs::create_directories(out, error);
@@ -251,7 +260,7 @@ std::vector<CorpusRow> prepare_corpus(const std::string& list_path, const std::s
             std::fprintf(stderr, "warning: %s left out: %s %s\n", language.name.c_str(), files.empty() ? "no file matches" : "no new text in",
                          joined(language.patterns, ", ").c_str());
         else
-            rows.push_back(write_language(language.name, documents, list, out, tokenizer));
+            rows.push_back(write_language(language.name, documents, out));
         if (documents.size() == 1)
             std::fprintf(stderr, "warning: %s has a single document, so none is held out for validation\n", language.name.c_str());
     }
@@ -275,7 +284,7 @@ std::string grouped(int64_t n) {
     return out;
 }
 
-constexpr size_t columns = 8;
+constexpr size_t columns = 6;
 using Cells = std::array<std::string, columns>;
 
 Cells cells_of(const CorpusRow& row, int64_t all_bytes) {
@@ -283,7 +292,7 @@ Cells cells_of(const CorpusRow& row, int64_t all_bytes) {
     char share[16];
     std::snprintf(share, sizeof share, "%.1f%%", all_bytes > 0 ? 100.0 * double(bytes) / double(all_bytes) : 0.0);
     return {row.language,         grouped(row.train_documents), grouped(row.valid_documents), grouped(row.train_bytes), grouped(row.valid_bytes),
-            grouped(row.train_tokens), grouped(row.valid_tokens),    share};
+            share};
 }
 
 }  // namespace
@@ -296,11 +305,9 @@ std::string corpus_table(const std::vector<CorpusRow>& rows) {
         total.valid_documents += row.valid_documents;
         total.train_bytes += row.train_bytes;
         total.valid_bytes += row.valid_bytes;
-        total.train_tokens += row.train_tokens;
-        total.valid_tokens += row.valid_tokens;
     }
     const int64_t all_bytes = total.train_bytes + total.valid_bytes;
-    std::vector<Cells> lines = {{"", "documents", "", "bytes", "", "tokens", "", "share of"}, {"language", "train", "valid", "train", "valid", "train", "valid", "bytes"}};
+    std::vector<Cells> lines = {{"", "documents", "", "bytes", "", "share of"}, {"language", "train", "valid", "train", "valid", "bytes"}};
     for (const CorpusRow& row : rows) lines.push_back(cells_of(row, all_bytes));
     lines.push_back(cells_of(total, all_bytes));
     std::array<size_t, columns> width{};

@@ -1,6 +1,7 @@
 #include "checkpoint.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "../data/text_source.h"
@@ -72,12 +73,13 @@ void check_progress(const CheckpointInfo& info, const std::string& path) {
 }  // namespace
 
 std::string save_checkpoint(Context& ctx, const std::string& checkpoints, const Config& config, const Parameters& parameters,
-                            const Progress& progress, const std::string& tokenizer) {
+                            const Progress& progress, const Tokenizer* tokenizer, const std::string& data) {
     CheckpointWriter writer(checkpoints, progress.step);
     writer.add_text("config.toml", to_toml(config));
     const json state{{"format", format_version}, {"step", progress.step}, {"samples", progress.samples},
-                     {"tokens", progress.tokens}, {"tokenizer", tokenizer}};
+                     {"tokens", progress.tokens}, {"tokenizer", tokenizer ? tokenizer->fingerprint() : ""}, {"data", data}};
     writer.add_text("state.json", state.dump(1) + "\n");
+    if (tokenizer && !tokenizer->file().name.empty()) writer.add_text(tokenizer->file().name, tokenizer->file().contents);
     write_sections(ctx, writer, "parameters.safetensors", parameters.table, {{"", parameters.master}});
     write_sections(ctx, writer, "optimizer.safetensors", parameters.table, {{"m.", parameters.m}, {"v.", parameters.v}});
     return writer.commit(config.checkpoint.keep);
@@ -95,6 +97,10 @@ CheckpointInfo read_checkpoint(const std::string& folder) {
         info.progress = {state.at("step").get<int64_t>(), state.at("samples").get<int64_t>(), state.at("tokens").get<int64_t>()};
         check_progress(info, path);
         info.tokenizer = state.at("tokenizer").get<std::string>();
+        info.data = state.value("data", "");
+        info.tokenizer_spec = "bytes";
+        for (const char* name : {"tokenizer.json", "tokenizer.model"})
+            if (std::filesystem::exists(folder + "/" + name)) info.tokenizer_spec = folder + "/" + name;
     } catch (const json::exception& e) {
         throw InputError(text(path, ": ", e.what()));
     }

@@ -1,6 +1,7 @@
 // What a checkpoint holds:
 //   config.toml              the resolved config of the run
-//   state.json               step, samples and tokens consumed, tokenizer, format version
+//   state.json               step, samples and tokens consumed, fingerprints of tokenizer and data, format version
+//   tokenizer.json or .model the tokenizer, where it is not the built-in one
 //   parameters.safetensors   every parameter in f32 (the master weights), under its name
 //   optimizer.safetensors    m.NAME and v.NAME, f32
 //   manifest.json            size and CRC-32 of each file (checkpoint_directory.h)
@@ -8,6 +9,7 @@
 #pragma once
 #include <string>
 
+#include "../data/tokenizer.h"
 #include "parameters.h"
 
 namespace clover {
@@ -22,12 +24,13 @@ struct CheckpointInfo {
     std::string folder;
     Config config;
     Progress progress;
-    std::string tokenizer;  // fingerprint
+    std::string tokenizer, data;  // fingerprints
+    std::string tokenizer_spec;   // for load_tokenizer(): "bytes", or the file in the folder
 };
 
-/// Returns the folder. Throws Error (disk full, unwritable) with path and reason; then the older checkpoints are untouched.
+/// Returns the folder. `tokenizer` may be null (random tokens); `data`: the fingerprint of the training data. Throws Error (disk full, unwritable) with path and reason; then the older checkpoints are untouched.
 std::string save_checkpoint(Context& ctx, const std::string& checkpoints, const Config& config, const Parameters& parameters,
-                            const Progress& progress, const std::string& tokenizer);
+                            const Progress& progress, const Tokenizer* tokenizer, const std::string& data);
 
 /// Reads config.toml and state.json of a checkpoint folder after verifying all of it.
 CheckpointInfo read_checkpoint(const std::string& folder);

@@ -81,6 +81,8 @@ void Trainer::resume(const CheckpointInfo& checkpoint) {
     const std::string tokenizer = data_.tokenizer ? data_.tokenizer->fingerprint() : "";
     require(checkpoint.tokenizer == tokenizer, checkpoint.folder, ": made with tokenizer ", checkpoint.tokenizer, ", the data with ", tokenizer,
             "; use the data of that run, or choose another --out");
+    require(checkpoint.data.empty() || checkpoint.data == data_.fingerprint, checkpoint.folder, ": made with other training data: its sets had other numbers of documents ",
+            "or tokens (", checkpoint.data, ", now ", data_.fingerprint, "); put the data back, or begin a new run in another --out");
     load_parameters(ctx_, checkpoint.folder, parameters_, true);
     progress_ = checkpoint.progress;
     loader_->seek(progress_.samples);
@@ -201,7 +203,7 @@ std::string Trainer::sample(const std::string& prompt) {
     CLOVER_CHECK(generator_);
     std::vector<int32_t> ids;
     data_.tokenizer->encode(prompt, ids);
-    if (ids.empty()) ids.push_back(data_.tokenizer->end_of_document());
+    if (ids.empty()) ids.push_back(std::max(data_.tokenizer->end_of_document(), 0));
     std::string continuation;
     const std::unique_ptr<Decoder> decoder = data_.tokenizer->decoder();
     const Sampling sampling{.temperature = 0.8, .top_k = 0, .top_p = 0.9, .seed = uint64_t(config_.train.seed + progress_.step)};
@@ -215,7 +217,7 @@ std::string Trainer::sample(const std::string& prompt) {
 }
 
 std::string Trainer::save(const std::string& checkpoints) {
-    return save_checkpoint(ctx_, checkpoints, config_, parameters_, progress_, data_.tokenizer ? data_.tokenizer->fingerprint() : "");
+    return save_checkpoint(ctx_, checkpoints, config_, parameters_, progress_, data_.tokenizer.get(), data_.fingerprint);
 }
 
 std::vector<MemoryRow> Trainer::memory() const {

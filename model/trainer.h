@@ -35,6 +35,7 @@ struct TrainingData {
     int32_t end_of_document = -1;
     std::vector<ValidSet> valid;
     std::vector<int32_t> token_bytes;  // bytes of text behind each token id
+    std::string fingerprint;           // of the sets: what their documents and tokens count
     std::string summary;               // printed at start
 };
 

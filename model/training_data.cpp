@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "../data/hash.h"
 #include "../data/packed_windows.h"
 #include "../data/sample_sequence.h"
 #include "../data/text_source.h"
@@ -79,6 +80,18 @@ std::string summarise(const SampleSequence& order, int64_t context) {
     return text;
 }
 
+/// Tells data apart that would give other samples: for each set its name, sequences, tokens and the part that is used.
+std::string fingerprint_of(const SampleSequence& order) {
+    std::string sets;
+    for (size_t s = 0; s < order.sets().size(); s++) {
+        const WeightedDataset& set = order.sets()[s];
+        sets += text(set.name, '\0', set.data->sequence_count(), ' ', set.data->token_count(), ' ', set.first, ' ', set.sequences, ' ', order.token_count(int(s)), '\n');
+    }
+    char digits[17];
+    std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash64(sets)));
+    return digits;
+}
+
 /// The token that ends a document, needed where an option is about it.
 int32_t end_of_document(const Config& config, const Tokenizer& tokenizer) {
     const DataConfig& d = config.data;
@@ -113,6 +126,7 @@ TrainingData open_training_data(const Config& config) {
                                        .seed = config.train.seed, .vocab = config.model.vocab, .order = d.order, .cache = d.cache});
     data.read = [order](int64_t i, int32_t* tokens) { order->read(i, tokens); };
     data.drawn = [order, context](int64_t i) { return drawn_tokens(*order, context, i); };
+    data.fingerprint = fingerprint_of(*order);
     data.summary = summarise(*order, context);
     data.token_bytes = bytes_of_tokens(*data.tokenizer, config.model.vocab);
     for (const OpenedSet& set : valid) data.valid.push_back(open_valid(set, config, data.token_bytes));

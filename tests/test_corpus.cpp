@@ -7,7 +7,6 @@
 #include <map>
 
 #include "../data/corpus.h"
-#include "../data/indexed_dataset.h"
 #include "../data/manual.h"
 #include "../data/text_source.h"
 #include "../kernels/error.h"
@@ -53,17 +52,9 @@ void make_folders(const TemporaryFolder& folder, std::initializer_list<const cha
     for (const char* name : names) std::filesystem::create_directories(folder / name);
 }
 
-/// The documents of a token file of bytes.
 std::vector<std::string> documents_of(const std::string& prefix) {
-    const IndexedDataset data(prefix);
-    const auto tokenizer = load_tokenizer("bytes");
     std::vector<std::string> documents;
-    for (int64_t i = 0; i < data.sequence_count(); i++) {
-        std::vector<int32_t> ids(size_t(data.length(i)));
-        data.read(i, 0, data.length(i), ids.data());
-        CHECK(ids.back() == 256);
-        documents.push_back(tokenizer->decode(ids));
-    }
+    for_each_document(prefix + ".jsonl", [&](std::string_view document) { documents.emplace_back(document); });
     return documents;
 }
 
@@ -75,7 +66,7 @@ std::vector<std::string> all_documents(const std::string& prefix) {
 }
 
 std::vector<CorpusRow> prepare(const TemporaryFolder& folder, const std::string& list) {
-    return prepare_corpus(list, folder / "out", *load_tokenizer("bytes"));
+    return prepare_corpus(list, folder / "out");
 }
 
 }  // namespace
@@ -152,19 +143,20 @@ TEST_SUITE("corpus") {
         CHECK(rows[0].train_documents == 95);
         CHECK(rows[0].valid_documents == 5);
         CHECK(rows[0].train_bytes + rows[0].valid_bytes == 10 * 11 + 90 * 12);
-        CHECK(rows[0].train_tokens == rows[0].train_bytes + 95);
         CHECK(all_documents(folder / "out/c") == expected);
         const auto held_out = documents_of(folder / "out/c.valid");
-        CHECK(token_file_tokenizer(folder / "out/c.train") == "bytes");
+        std::string plain;
+        for (const std::string& document : documents_of(folder / "out/c.train")) plain += document + "\n";
+        CHECK(folder.contents("out/c.train.txt") == plain);
 
         std::map<std::string, std::string> first;
-        for (const char* name : {"c.train.bin", "c.train.idx", "c.train.json", "c.valid.bin", "c.valid.idx", "c.valid.json"}) {
+        for (const char* name : {"c.train.jsonl", "c.valid.jsonl", "c.train.txt"}) {
             first[name] = folder.contents("out/" + std::string(name));
             CHECK(!first[name].empty());
         }
         prepare(folder, list);
         for (const auto& [name, contents] : first) CHECK(folder.contents("out/" + name) == contents);
-        CHECK(std::distance(std::filesystem::directory_iterator(folder / "out"), {}) == 6);
+        CHECK(std::distance(std::filesystem::directory_iterator(folder / "out"), {}) == 3);
         // Other names, so another order: the same documents are held out.
         for (int i = 0; i < 100; i++) std::filesystem::rename(folder / ("src/" + std::to_string(i) + ".c"), folder / ("src/" + std::to_string(i * 7 % 100) + "x.c"));
         prepare(folder, list);
@@ -284,21 +276,21 @@ TEST_SUITE("corpus") {
         check(good + good, "list.toml:5: a second language named a");
         check(good + "encoding = \"klingon\"\n", "encoding \"klingon\" is unknown to iconv");
         CHECK_THROWS_WITH_AS(prepare(folder, folder / "none.toml"), Contains("none.toml: No such file"), InputError);
-        CHECK_THROWS_WITH_AS(prepare_corpus(list_file(folder, good), folder / "list.toml/out", *load_tokenizer("bytes")), Contains("cannot create the folder"), InputError);
+        CHECK_THROWS_WITH_AS(prepare_corpus(list_file(folder, good), folder / "list.toml/out"), Contains("cannot create the folder"), InputError);
     }
 
     TEST_CASE("the table is aligned and adds up") {
         CorpusRow de, cpp;
         de.language = "de";
-        de.train_documents = 1234, de.valid_documents = 65, de.train_bytes = 2900000, de.valid_bytes = 100000, de.train_tokens = 2901234, de.valid_tokens = 100065;
+        de.train_documents = 1234, de.valid_documents = 65, de.train_bytes = 2900000, de.valid_bytes = 100000;
         cpp.language = "cpp";
-        cpp.train_documents = 9, cpp.valid_documents = 1, cpp.train_bytes = 999, cpp.valid_bytes = 999001, cpp.train_tokens = 1008, cpp.valid_tokens = 999002;
+        cpp.train_documents = 9, cpp.valid_documents = 1, cpp.train_bytes = 999, cpp.valid_bytes = 999001;
         CHECK(corpus_table({de, cpp}) ==
-              "          documents             bytes                tokens             share of\n"
-              "language      train  valid      train      valid      train      valid     bytes\n"
-              "de            1,234     65  2,900,000    100,000  2,901,234    100,065     75.0%\n"
-              "cpp               9      1        999    999,001      1,008    999,002     25.0%\n"
-              "total         1,243     66  2,900,999  1,099,001  2,902,242  1,099,067    100.0%\n");
+              "          documents             bytes             share of\n"
+              "language      train  valid      train      valid     bytes\n"
+              "de            1,234     65  2,900,000    100,000     75.0%\n"
+              "cpp               9      1        999    999,001     25.0%\n"
+              "total         1,243     66  2,900,999  1,099,001    100.0%\n");
         CHECK(corpus_table({}).find("0.0%") != std::string::npos);
     }
 }

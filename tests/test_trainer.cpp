@@ -286,12 +286,23 @@ TEST_SUITE("trainer") {
         CHECK_THROWS_WITH_AS(t.resume(info), doctest::Contains("made with tokenizer another"), InputError);
     }
 
+    TEST_CASE("a checkpoint of other training data is refused: the samples would be others") {
+        TemporaryFolder folder;
+        const Config c = run_config(folder, "bloom");
+        Trainer t(c, find_device("cpu"), open_training_data(c));
+        const CheckpointInfo checkpoint = read_checkpoint(t.save(folder / "checkpoints"));
+        CHECK(checkpoint.tokenizer_spec == "bytes");
+        std::ofstream(folder / "corpus.jsonl", std::ios::app) << "{\"text\": \"more\"}\n";
+        Trainer other(c, find_device("cpu"), open_training_data(c));
+        CHECK_THROWS_WITH_AS(other.resume(checkpoint), doctest::Contains("made with other training data"), InputError);
+    }
+
     TEST_CASE("a checkpoint whose counts do not fit together is refused") {
         TemporaryFolder folder;
         const Config c = run_config(folder, "bloom");
         const Trainer t(c, find_device("cpu"), open_training_data(c));
         Context ctx(find_device("cpu"));
-        const auto read = [&](const Progress& p) { return read_checkpoint(save_checkpoint(ctx, folder / "checkpoints", c, t.parameters(), p, "bytes")); };
+        const auto read = [&](const Progress& p) { return read_checkpoint(save_checkpoint(ctx, folder / "checkpoints", c, t.parameters(), p, nullptr, "")); };
         CHECK(read({3, 12, 156}).progress.samples == 12);
         for (const Progress& wrong : {Progress{3, -12, -156}, {3, 13, 169}, {3, 12, 157}, {31, 124, 1612}})
             CHECK_THROWS_WITH_AS(read(wrong), doctest::Contains("do not fit config.toml"), InputError);
