@@ -29,7 +29,7 @@ OBJECTS  := $(SOURCES:%.cpp=$(BUILD)/%.o)
 TEST_OBJECTS := $(TESTS:%.cpp=$(BUILD)/%.o)
 
 # These only call others, or build nothing: what is installed is asked for when something is built.
-CALLERS := all deps corpus-packages corpus demo demo-gopher test bench simt bench-simt cuda-report gpu-check clean help
+CALLERS := all deps corpus-packages corpus demo demo-gopher test bench simt bench-simt cuda-report gpu-check fuzz clean help
 BUILDS  := $(filter-out $(CALLERS),$(or $(MAKECMDGOALS),all))
 .DEFAULT_GOAL := all
 .PHONY: $(CALLERS)
@@ -129,8 +129,31 @@ cuda-report: deps ## registers, shared memory, spills and theoretical occupancy 
 # Four minutes for the suite, four for the measurements; the build comes first.
 gpu-check: deps ## on a machine with a GPU (GPU_ARCH=sm_90a): the suite, open questions, speed; writes gpu-report.json and .md
 	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=$(BUILD)-gpu GPU_ARCH='$(if $(filter file,$(origin GPU_ARCH)),sm_90a,$(GPU_ARCH))' gpu-checked
+
+# The readers of files that anybody may have made, each fed with mutations of its seeds (tests/fuzz/fuzz.h says what counts as a finding).
+FUZZ_SECONDS ?= 600
+FUZZ         ?= $(patsubst tests/fuzz/%.cpp,%,$(wildcard tests/fuzz/*.cpp))
+FUZZ_SOURCES := $(filter data/% model/config% model/presets.cpp model/safetensors.cpp optim/%,$(SOURCES))
+
+fuzz: deps ## feed every reader of files with broken ones, FUZZ_SECONDS (600) each; FUZZ="config documents" chooses
+	@$(call install,clang,for fuzzing (libFuzzer),required)
+	@$(MAKE) --no-print-directory -j$(JOBS) $(FUZZ:%=build-fuzz/%)
+	@found=0; for t in $(FUZZ); do mkdir -p build-fuzz/corpus/$$t tests/fuzz/seeds/$$t; echo "fuzzing $$t for $(FUZZ_SECONDS) s"; \
+	    build-fuzz/$$t -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=4096 -artifact_prefix=build-fuzz/$$t- -print_final_stats=1 \
+	        build-fuzz/corpus/$$t tests/fuzz/seeds/$$t >build-fuzz/$$t.log 2>&1 && grep number_of_executed build-fuzz/$$t.log || { found=$$((found + 1)); tail -n 40 build-fuzz/$$t.log; }; \
+	    rm -f /dev/shm/clover-fuzz-*; done; echo "$(words $(FUZZ)) targets, $$found findings"; [ $$found = 0 ]
+
+build-fuzz/%.o: %.cpp
+	@mkdir -p $(@D)
+	@echo '  compile $< by clang'; clang++ -std=c++20 -O1 -g -MMD -MP -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -c $< -o $@
+
+$(FUZZ:%=build-fuzz/%): build-fuzz/%: build-fuzz/tests/fuzz/%.o $(FUZZ_SOURCES:%.cpp=build-fuzz/%.o)
+	@echo '  link $@'; clang++ -fsanitize=fuzzer,address,undefined $^ -lz -lpcre2-8 -lutf8proc -pthread -o $@
+
+-include $(FUZZ_SOURCES:%.cpp=build-fuzz/%.d) $(FUZZ:%=build-fuzz/tests/fuzz/%.d)
+
 clean: ## remove everything that was built
-	rm -rf build build-san* build-gpu clover clover-simt
+	rm -rf build build-san* build-gpu build-fuzz clover clover-simt
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'

@@ -15,17 +15,13 @@
 #include <set>
 #include <string_view>
 #include <unordered_set>
-#if __has_include(<toml++/toml.hpp>)
-#include <toml++/toml.hpp>
-#else
-#include <toml++/toml.h>
-#endif
 
 #include "../kernels/error.h"
 #include "hash.h"
 #include "manual.h"
 #include "new_file.h"
 #include "text_source.h"
+#include "toml.h"
 #include "utf8.h"
 
 namespace clover {
@@ -99,14 +95,7 @@ Language read_language(const CorpusList& list, const toml::node& node) {
 CorpusList read_list(const std::string& path) {
     CorpusList list;
     list.path = path;
-    // toml++ frees nested tables by recursion; a list of this size cannot nest deep enough to matter.
-    const std::string contents = read_text_file(path, 64 << 10);
-    toml::table table;
-    try {
-        table = toml::parse(contents);
-    } catch (const toml::parse_error& error) {
-        throw InputError(text(path, ":", error.source().begin.line, ": not TOML: ", error.description()));
-    }
+    const toml::table table = parse_toml(read_text_file(path, 1 << 20), path);
     for (const auto& [key, value] : table) {
         if (key.str() == "packages") {
             list.packages = strings_of(list, key, value);

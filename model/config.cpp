@@ -1,4 +1,4 @@
-// Reading: TOML text and overrides into a Config. The only part that knows toml++, whose header is slow to compile.
+// Reading: TOML text and overrides into a Config. The only part of model/ that knows toml++, whose header is slow to compile.
 //
 // A config is built in layers, each read as if it were a config file: the family's defaults, the preset, the file, the overrides.
 // A later layer wins. What no layer gave is derived from the rest or missing.
@@ -14,13 +14,7 @@
 #include <sstream>
 #include <utility>
 
-#define TOML_HEADER_ONLY 1
-#if __has_include(<toml++/toml.hpp>)
-#include <toml++/toml.hpp>
-#else
-#include <toml++/toml.h>
-#endif
-
+#include "../data/toml.h"
 #include "config_draft.h"
 #include "config_suggestions.h"
 #include "presets.h"
@@ -29,12 +23,6 @@ namespace clover::config {
 namespace {
 
 // ---- Reading one value ---------------------------------------------------------------------------------------------------------
-
-/// Fit for the middle of a message.
-std::string one_line(std::string s, size_t longest) {
-    std::replace_if(s.begin(), s.end(), [](char c) { return uint8_t(c) < 0x20; }, ' ');
-    return s.size() <= longest ? s : s.substr(0, longest - 3) + "...";
-}
 
 /// A node as the user may have written it, short enough for a message.
 std::string shown(const toml::node& node) {
@@ -203,7 +191,7 @@ std::string read_file(const std::string& path) {
     require(file != nullptr, "cannot read ", path, ": ", std::strerror(errno));
     std::string contents;
     char block[1 << 16];
-    // One byte past the limit of require_shallow is enough to know.
+    // One byte past the limit of parse_toml is enough to know.
     while (contents.size() <= 1 << 20) {
         const size_t n = std::fread(block, 1, sizeof block, file.get());
         if (n == 0) break;
@@ -215,51 +203,16 @@ std::string read_file(const std::string& path) {
 
 // ---- TOML text -----------------------------------------------------------------------------------------------------------------
 
-/// toml++ keeps a.b.c as nested tables and frees them by recursion: a bound on the dots of a line (outside quotes) bounds the stack.
-void require_shallow(std::string_view toml, const std::string& origin) {
-    require(toml.size() <= 1 << 20, origin, ": larger than 1 MiB, which no config file is");
-    int64_t line = 1, dots = 0;
-    char quoted = 0;
-    for (size_t i = 0; i < toml.size(); i++) {
-        const char c = toml[i];
-        if (c == '\n') line++, dots = 0, quoted = 0;
-        else if (quoted == '"' && c == '\\') i++;
-        else if (quoted) quoted = c == quoted ? 0 : quoted;
-        else if (c == '"' || c == '\'') quoted = c;
-        else if (c == '.') require(++dots <= 100, origin, ":", line, ": a line with more than 100 dots is no line of a config file");
-    }
-}
-
-/// toml++'s report as one line of ours.
-std::string parse_message(const toml::parse_error& error, const std::string& origin) {
-    const std::string what = one_line(std::string(error.description()), 200);
-    const std::string where = text(origin, ":", error.source().begin.line);
-    const size_t again = what.find("cannot redefine existing ");
-    const size_t name = again == std::string::npos ? again : what.find('\'', again);
-    if (name == std::string::npos) return text(where, ": not TOML: ", what);
-    return text(where, ": ", what.substr(name, what.find('\'', name + 1) + 1 - name), " is given twice; keep one");
-}
-
-toml::table parse_toml(const std::string& toml, const std::string& origin) {
-    require_shallow(toml, origin);
-    try {
-        return toml::parse(std::string_view(toml));
-    } catch (const toml::parse_error& error) {
-        throw InputError(parse_message(error, origin));
-    }
-}
-
 /// The value of an override as a table with the one key v.
 toml::table override_value(const Key& key, const std::string& value, const std::string& where) {
     const auto is = [&](auto... type) { return (std::holds_alternative<decltype(type)>(key.binding) || ...); };
     const bool stringy = is(Text{}) || std::holds_alternative<Word>(key.binding) || is(Choice{}, Prompts{}, Sources{});
     const bool written_as_toml = !value.empty() && std::strchr("\"'[{", value[0]);
     if (!stringy || written_as_toml) {
-        require_shallow(value, where);
         try {
-            toml::table parsed = toml::parse("v = " + value);
+            toml::table parsed = parse_toml("v = " + value, where);
             if (parsed.size() == 1 && parsed.contains("v")) return parsed;
-        } catch (const toml::parse_error&) {
+        } catch (const InputError&) {
             // Not a value: taken as a string, it gets the key's own message.
         }
     }
