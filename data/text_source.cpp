@@ -4,7 +4,6 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,6 +15,8 @@
 #include <nlohmann/json.hpp>
 
 #include "../kernels/error.h"
+#include "byte_stream.h"
+#include "documents.h"
 #include "hash.h"
 
 namespace clover {
@@ -24,114 +25,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t chunk_bytes = size_t{1} << 20;
-constexpr size_t line_limit = 256'000'000;
-
-/// The bytes of a plain or gzip file, a piece at a time.
-class ByteStream {
-public:
-    explicit ByteStream(const std::string& path) : path_(path), plain_(path) {
-        if (!path.ends_with(".gz")) return;
-        gz_.reset(::gzopen(path.c_str(), "rb"));
-        require(gz_ != nullptr, "cannot open ", path, ": ", std::strerror(errno));
-        require(plain_.size() > 0 && ::gzdirect(gz_.get()) == 0, path, ": byte 0: not a gzip file although its name ends in .gz; rename it");
-        ::gzbuffer(gz_.get(), unsigned{1} << 17);
-    }
-    /// Up to n bytes; 0 at the end.
-    size_t read(char* out, size_t n) {
-        if (gz_ != nullptr) return read_gz(out, n);
-        n = std::min(n, plain_.size() - position_);
-        if (n > 0) std::memcpy(out, plain_.data() + position_, n);
-        position_ += n;
-        return n;
-    }
-
-private:
-    size_t read_gz(char* out, size_t n) {
-        n = std::min(n, chunk_bytes);
-        const int count = ::gzread(gz_.get(), out, unsigned(n));
-        if (count < int(n)) {  // the end, or what zlib makes of a file cut short or damaged
-            int code = Z_OK;
-            const std::string reason = ::gzerror(gz_.get(), &code);
-            const std::string prefix = path_ + ": ";  // zlib puts the path before its reason
-            require(code == Z_OK || code == Z_STREAM_END, path_, ": damaged gzip file near byte ", ::gzoffset(gz_.get()), ": ",
-                    reason.starts_with(prefix) ? reason.substr(prefix.size()) : reason, "; fetch or pack it again");
-        }
-        return size_t(std::max(count, 0));
-    }
-
-    struct Close {
-        void operator()(gzFile_s* file) const { ::gzclose(file); }
-    };
-    std::string path_;
-    MappedFile plain_;
-    size_t position_ = 0;
-    std::unique_ptr<gzFile_s, Close> gz_;
-};
-
-/// Calls line(number, text) for each line, without its line feed. Holds one line and one chunk in memory.
-template <class F>
-void for_each_line(const std::string& path, F line) {
-    ByteStream stream(path);
-    std::string chunk(chunk_bytes, '\0'), pending;
-    int64_t number = 1;
-    while (const size_t n = stream.read(chunk.data(), chunk.size())) {
-        std::string_view rest(chunk.data(), n);
-        while (!rest.empty()) {
-            const size_t end = std::min(rest.find('\n'), rest.size());
-            pending.append(rest.substr(0, end));
-            require(pending.size() <= line_limit, path, ":", number, ": the line has more than ", line_limit,
-                    " bytes, the most one document may take; cut it into several");
-            if (end == rest.size()) break;
-            rest.remove_prefix(end + 1);
-            line(number++, std::string_view(pending));
-            pending.clear();
-        }
-    }
-    if (!pending.empty()) line(number, std::string_view(pending));
-}
-
-/// Keeps the string under the top-level key "text" and nothing else, so that hostile nesting takes no memory.
-struct TextField final : nlohmann::json_sax<nlohmann::json> {
-    int64_t depth = 0;
-    bool at_text = false, found = false;
-    std::string text;
-    size_t error_byte = 0;
-
-    bool string(string_t& value) override {
-        if (depth == 1 && at_text) {
-            text = std::move(value);
-            found = true;
-        }
-        return true;
-    }
-    bool key(string_t& name) override {
-        if (depth == 1) at_text = name == "text";
-        return true;
-    }
-    bool start_object(size_t) override { return ++depth, true; }
-    bool end_object() override { return --depth, true; }
-    bool start_array(size_t) override { return ++depth, true; }
-    bool end_array() override { return --depth, true; }
-    bool null() override { return true; }
-    bool boolean(bool) override { return true; }
-    bool number_integer(number_integer_t) override { return true; }
-    bool number_unsigned(number_unsigned_t) override { return true; }
-    bool number_float(number_float_t, const string_t&) override { return true; }
-    bool binary(binary_t&) override { return true; }
-    bool parse_error(size_t byte, const std::string&, const nlohmann::detail::exception&) override {
-        error_byte = byte;
-        return false;
-    }
-};
-
-enum class Format { text, jsonl };
-
-Format format_of(std::string_view path) {
-    if (path.ends_with(".gz")) path.remove_suffix(3);
-    if (path.ends_with(".txt")) return Format::text;
-    require(path.ends_with(".jsonl"), path, ": cannot tell the format from the name; expected .txt or .jsonl, either also with .gz");
-    return Format::jsonl;
-}
 
 }  // namespace
 
@@ -148,15 +41,10 @@ std::string read_text_file(const std::string& path, size_t limit) {
 }
 
 void for_each_document(const std::string& path, const std::function<void(std::string_view)>& document) {
-    if (format_of(path) == Format::text) return document(read_text_file(path));
-    for_each_line(path, [&](int64_t number, std::string_view line) {
-        if (line.find_first_not_of(" \t\r") == std::string_view::npos) return;
-        TextField field;
-        require(nlohmann::json::sax_parse(line.begin(), line.end(), &field), path, ":", number, ": not valid JSON at byte ", field.error_byte,
-                " of the line; expected one object {\"text\": …} a line");
-        require(field.found, path, ":", number, ": no string under the key \"text\"; expected one object {\"text\": …} a line");
-        document(field.text);
-    });
+    DocumentReader reader({path});
+    RawDocument raw;
+    std::string scratch;
+    while (reader.next(raw)) document(document_text(raw, {}, reader.place(raw), scratch));
 }
 
 TokenFileWriter::TokenFileWriter(const std::string& prefix, const Tokenizer& tokenizer)
@@ -221,7 +109,7 @@ Source find_source(const std::string& path) {
         throw InputError(text("no data set ", path, ": neither a text file of that name nor the token file ", path, ".idx exists"));
     }
     require(S_ISREG(info.st_mode), path, ": not a regular file; expected a .txt or .jsonl file (also .gz) or the prefix of a token file");
-    format_of(path);
+    DocumentReader({path});  // refuses a name that tells no format
     require(info.st_size > 0, path, ": the file is empty, expected text");
     return {std::filesystem::absolute(path).lexically_normal().string(), int64_t(info.st_size),
             int64_t(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec};
