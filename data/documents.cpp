@@ -42,7 +42,8 @@ std::vector<std::string> files_of(const std::vector<std::string>& inputs, Docume
     std::vector<std::string> files;
     for (const std::string& input : inputs) {
         struct stat info;
-        require(input == "-" || ::stat(input.c_str(), &info) == 0, "cannot open ", input, ": ", std::strerror(errno));
+        const bool there = input == "-" || ::stat(input.c_str(), &info) == 0;
+        require(there, "cannot open ", input, ": ", std::strerror(errno));
         if (input != "-" && S_ISDIR(info.st_mode)) {
             const std::vector<std::string> inside = files_in(input);
             files.insert(files.end(), inside.begin(), inside.end());
