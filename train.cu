@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "data/commands.h"
 #include "data/corpus.h"
 #include "model/bench.h"
 #include "model/checkpoint_directory.h"
@@ -263,6 +264,7 @@ int run(int argc, char** argv) {
     add_generate(app, generate_options);
     add_corpus(app, corpus_options);
     add_bench(app, bench_options);
+    const std::vector<DataCommand> data_commands = add_data_commands(app);
     check_command(app, argc > 1 ? argv[1] : "-");
     try {
         app.parse(argc, argv);
@@ -272,6 +274,8 @@ int run(int argc, char** argv) {
     if (app.got_subcommand("train")) return train(train_options);
     if (app.got_subcommand("generate")) return generate(generate_options);
     if (app.got_subcommand("corpus")) return corpus(corpus_options);
+    for (const DataCommand& command : data_commands)
+        if (app.got_subcommand(command.name)) return command.run();
     return bench(bench_options);
 }
 
