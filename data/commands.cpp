@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "bpe_trainer.h"
 #include "tokenizer_commands.h"
 
 namespace clover {
@@ -72,9 +73,38 @@ std::function<int()> add_info(CLI::App* parent) {
     };
 }
 
+std::function<int()> add_train(CLI::App* parent) {
+    struct Options {
+        BpeTraining training;
+        std::string out;
+        std::vector<std::string> inputs;
+        bool json = false;
+    };
+    const auto o = std::make_shared<Options>();
+    CLI::App* c = parent->add_subcommand("train", "train a byte-level BPE tokenizer on text and write a tokenizer.json");
+    c->add_option("--vocab", o->training.vocab, "tokens in all: special ones, 256 bytes, merges")->required();
+    c->add_option("--out", o->out, "the tokenizer.json to write")->required();
+    c->add_option("--style", o->training.style, "pre-tokenizer and special tokens: bloom or gpt2")->capture_default_str();
+    c->add_option("--special", o->training.special, "a special token instead of the style's own; may be repeated; ids 0, 1, …")->allow_extra_args(false);
+    c->add_option("--min-frequency", o->training.min_frequency, "a pair that occurs less often is not merged")->capture_default_str()->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+    c->add_option("--key", o->training.key, "where the text of a JSON object is")->capture_default_str();
+    c->add_option("--threads", o->training.threads, "0: all cores")->capture_default_str()->check(CLI::Range(0, 1024));
+    c->add_flag("--json", o->json, "the report as one JSON object");
+    c->add_option("INPUT", o->inputs, "files (.txt, .jsonl, also .gz), folders of them, or - for JSONL on standard input")->required();
+    return [o] {
+        const BpeTrainingReport r = train_bpe(o->training, o->inputs, o->out);
+        std::printf("%s", to_text(r, o->out, o->json).c_str());
+        if (r.tokens < o->training.vocab)
+            std::fprintf(stderr, "warning: the text has no more pairs that occur %lld times; %s has %lld tokens, not %lld\n",
+                         static_cast<long long>(o->training.min_frequency), o->out.c_str(), static_cast<long long>(r.tokens),
+                         static_cast<long long>(o->training.vocab));
+        return 0;
+    };
+}
+
 DataCommand add_tokenizer(CLI::App& app) {
     CLI::App* c = app.add_subcommand("tokenizer", "encode and decode text, look at a tokenizer, train one")->require_subcommand(1);
-    const std::vector<DataCommand> commands = {{"encode", add_encode(c)}, {"decode", add_decode(c)}, {"info", add_info(c)}};
+    const std::vector<DataCommand> commands = {{"encode", add_encode(c)}, {"decode", add_decode(c)}, {"info", add_info(c)}, {"train", add_train(c)}};
     return {"tokenizer", [c, commands] {
                 for (const DataCommand& command : commands)
                     if (c->got_subcommand(command.name)) return command.run();
