@@ -73,6 +73,20 @@ std::function<int()> add_info(CLI::App* parent) {
     };
 }
 
+std::function<int()> add_bench(CLI::App* parent) {
+    const auto o = std::make_shared<TokenizerOptions>();
+    CLI::App* c = parent->add_subcommand("bench", "speed of encoding on one thread, the median of five rounds");
+    add_tokenizer_option(c, *o);
+    c->add_flag("--json", o->json, "one JSON object");
+    c->add_option("INPUT", o->inputs, "files (.txt, .jsonl, also .gz), folders of them, or - for JSONL on standard input")->required();
+    return [o] {
+        const EncodeBench r = bench_encode(*o->load(), o->inputs, 5);
+        std::printf(o->json ? "{\"documents\": %lld, \"bytes\": %lld, \"tokens\": %lld, \"mb_per_s\": %.3f}\n" : "%lld documents, %lld bytes, %lld tokens, %.1f MB/s\n",
+                    static_cast<long long>(r.documents), static_cast<long long>(r.bytes), static_cast<long long>(r.tokens), r.mb_per_s);
+        return 0;
+    };
+}
+
 std::function<int()> add_train(CLI::App* parent) {
     struct Options {
         BpeTraining training;
@@ -104,7 +118,7 @@ std::function<int()> add_train(CLI::App* parent) {
 
 DataCommand add_tokenizer(CLI::App& app) {
     CLI::App* c = app.add_subcommand("tokenizer", "encode and decode text, look at a tokenizer, train one")->require_subcommand(1);
-    const std::vector<DataCommand> commands = {{"encode", add_encode(c)}, {"decode", add_decode(c)}, {"info", add_info(c)}, {"train", add_train(c)}};
+    const std::vector<DataCommand> commands = {{"encode", add_encode(c)}, {"decode", add_decode(c)}, {"info", add_info(c)}, {"train", add_train(c)}, {"bench", add_bench(c)}};
     return {"tokenizer", [c, commands] {
                 for (const DataCommand& command : commands)
                     if (c->got_subcommand(command.name)) return command.run();

@@ -87,12 +87,12 @@ std::string category_items(std::string_view category) {
     return out + spelt(added);
 }
 
-/// Oniguruma's \w: letters, marks, digits, connectors and what else is alphabetic; of the numbers of Latin-1 all.
-std::string word_items() {
-    const Ranges circled = {{0xb2, 0xb3}, {0xb9, 0xb9}, {0xbc, 0xbe}, {0x24b6, 0x24e9}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
+/// Oniguruma's \w: letters, marks, digits, connectors and what else is alphabetic; outside of brackets also ² ³ ¹ ¼ ½ ¾.
+std::string word_items(bool in_bracket) {
+    const Ranges circled = {{0x24b6, 0x24e9}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
     std::string out;
     for (const char* category : {"L", "M", "Nd", "Nl", "Pc"}) out += category_items(category);
-    return out + spelt(circled);
+    return out + spelt(circled) + (in_bracket ? "" : spelt({{0xb2, 0xb3}, {0xb9, 0xb9}, {0xbc, 0xbe}}));
 }
 
 /// A set of characters: the items of a bracket, and whole expressions for one character each that do not fit into one. Expressions can be repeated as they are.
@@ -173,6 +173,7 @@ private:
         letter_before_ = 0;
         out_ += most >= 0 ? text("{", least, ",", most, "}") : least == 0 ? "*" : least == 1 ? "+" : text("{", least, ",}");
         if (take("?")) out_ += '?';
+        else if (next_is("+") && group) refuse(at_, "a possessive group is not supported");
         else if (take("+")) out_ += '+';
         if (next_is("*") || next_is("+") || next_is("?") || next_is("{")) refuse(at_, "a repetition is repeated");
         return least == 0;
@@ -223,9 +224,9 @@ private:
                 letter_before_ = 0;
                 out_ += '.';
                 return false;
-            // A line begins after each line feed but one that ends the text; it ends before each line feed, and at the end of a text that does not end in one.
+            // A line begins after each line feed but one that ends the text; it ends before each line feed and at the end of the text.
             case '^': return out_ += "(?:\\A|(?<=\\n)(?!\\z))", true;
-            case '$': return out_ += "(?:(?=\\n)|(?<!\\n)\\z)", true;
+            case '$': return out_ += "(?=\\n|\\z)", true;
             case '*': case '+': case '?': refuse(start, "nothing to repeat");
             case '\\': return escaped(start);
             default: return put_literal(start, code);
@@ -246,11 +247,12 @@ private:
     }
 
     bool group(size_t start, int depth) {
-        static constexpr std::array<std::string_view, 7> openings = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:"};
+        static constexpr std::array<std::string_view, 6> openings = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?i:"};
         at_ = start;
         std::string_view opening;
         for (std::string_view o : openings)
             if (next_is(o)) opening = o;
+        // (?>…) is not among them: PCRE2 10.42's just-in-time compiler goes back into it, for one in (?>b*?a|z?)b on "bba".
         if (opening.empty() && next_is("(?")) refuse(start, "this kind of group is not supported");
         at_ += opening.empty() ? 1 : opening.size();
         const bool outside = caseless_;
@@ -272,13 +274,13 @@ private:
         if (take("Z")) return out_ += "\\Z", true;
         if (next_is("b") || next_is("B")) {
             const bool at_border = pattern_[at_++] == 'b';
-            const std::string word = "[" + word_items() + "]", neither = "(?<!" + word + ")(?!" + word + ")", both = "(?<=" + word + ")(?=" + word + ")";
+            const std::string word = "[" + word_items(false) + "]", neither = "(?<!" + word + ")(?!" + word + ")", both = "(?<=" + word + ")(?=" + word + ")";
             out_ += at_border ? "(?:(?<=" + word + ")(?!" + word + ")|(?<!" + word + ")(?=" + word + "))" : "(?:" + neither + "|" + both + ")";
             return true;
         }
         CharacterSet set;
         uint32_t code = 0;
-        if (!escape(start, set, code)) return put_literal(start, code);
+        if (!escape(start, false, set, code)) return put_literal(start, code);
         if (caseless_ && (pattern_[start + 1] | 32) == 'p') refuse(start, "\\p within (?i:…) is not supported");
         letter_before_ = 0;
         out_ += set.expression();
@@ -286,7 +288,7 @@ private:
     }
 
     /// What follows a backslash: true for a class of characters, false for one character.
-    bool escape(size_t start, CharacterSet& set, uint32_t& code) {
+    bool escape(size_t start, bool in_bracket, CharacterSet& set, uint32_t& code) {
         const uint32_t c = take_code();
         switch (c) {
             case 's': set.items = spelt(space); return true;
@@ -295,8 +297,8 @@ private:
             case 'H': set.items = spelt(complement(hexadecimal)); return true;
             case 'd': set.items = category_items("Nd"); return true;
             case 'D': set.others = {"[^" + category_items("Nd") + "]"}; return true;
-            case 'w': set.items = word_items(); return true;
-            case 'W': set.others = {"[^" + word_items() + "]"}; return true;
+            case 'w': set.items = word_items(in_bracket); return true;
+            case 'W': set.others = {"[^" + word_items(in_bracket) + "]"}; return true;
             case 'p': case 'P': property(start, c == 'P', set); return true;
             case 't': code = '\t'; return false;
             case 'n': code = '\n'; return false;
@@ -415,7 +417,7 @@ private:
             return false;
         }
         if (next_is("b")) refuse(start, "this escape is not supported");
-        return escape(start, set, code);
+        return escape(start, true, set, code);
     }
 };
 

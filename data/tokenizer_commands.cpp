@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -164,6 +165,32 @@ void decode_ids(const Tokenizer& tokenizer, const DecodeOptions& options, const 
     });
     if (options.layout == TextLayout::document) end("");
     out.flush();
+}
+
+EncodeBench bench_encode(const Tokenizer& tokenizer, const std::vector<std::string>& inputs, int rounds) {
+    EncodeBench result;
+    std::vector<std::string> texts;
+    DocumentReader reader(inputs);
+    RawDocument raw;
+    std::string scratch;
+    while (reader.next(raw)) texts.emplace_back(document_text(raw, {}, reader.place(raw), scratch));
+    std::vector<double> seconds;
+    std::vector<int32_t> ids;
+    for (int round = 0; round <= rounds; round++) {
+        result = {int64_t(texts.size()), 0, 0, 0};
+        const auto start = std::chrono::steady_clock::now();
+        for (const std::string& text : texts) {
+            ids.clear();
+            tokenizer.encode(text, ids);
+            result.bytes += int64_t(text.size());
+            result.tokens += int64_t(ids.size());
+        }
+        if (round > 0) seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    require(result.bytes > 0, "there is no text to encode");
+    std::nth_element(seconds.begin(), seconds.begin() + rounds / 2, seconds.end());
+    result.mb_per_s = double(result.bytes) / 1e6 / seconds[size_t(rounds / 2)];
+    return result;
 }
 
 std::string tokenizer_info(const Tokenizer& tokenizer, bool as_json) {

@@ -30,6 +30,13 @@ struct DecodeOptions {
 /// Reads ids, numbers with white space or commas between them, and writes text; with `document` each character as soon as it is certain.
 void decode_ids(const Tokenizer& tokenizer, const DecodeOptions& options, const std::vector<std::string>& inputs, std::FILE* out);
 
+/// Encodes the documents of the inputs (documents.h) on one thread `rounds` times, after one round to warm up. MB of text a second, the median of the rounds.
+struct EncodeBench {
+    int64_t documents = 0, bytes = 0, tokens = 0;
+    double mb_per_s = 0;
+};
+EncodeBench bench_encode(const Tokenizer& tokenizer, const std::vector<std::string>& inputs, int rounds);
+
 /// What the tokenizer is, as a table or as one JSON object.
 std::string tokenizer_info(const Tokenizer& tokenizer, bool json);
 

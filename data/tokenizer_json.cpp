@@ -225,6 +225,8 @@ public:
         byte_decoder_ = read_decoder(reader_.member("decoder"), origin + ": decoder");
         // Texts are never cut or filled up here.
         for (const char* name : {"version", "truncation", "padding"}) reader_.member(name);
+        const json& added = reader_.member("added_tokens");  // its objects are in parts_.added
+        if (!added.is_null() && !(added.is_array() && added.empty())) reader_.refuse("added_tokens", "expected an array of objects");
         reader_.finish();
         for (const std::vector<int32_t>* ids : {&special_.before, &special_.after})
             for (int32_t id : *ids) require(tokens_.has(id), origin, ": post_processor: there is no token with the id ", id);
