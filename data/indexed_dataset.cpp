@@ -11,6 +11,7 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "../kernels/error.h"
 
@@ -30,13 +31,6 @@ T value_at(const unsigned char* p) {
     T value;
     std::memcpy(&value, p, sizeof value);
     return value;
-}
-
-template <class T>
-std::vector<T> array_at(const unsigned char* p, size_t count) {
-    std::vector<T> values(count);
-    if (count > 0) std::memcpy(values.data(), p, count * sizeof(T));
-    return values;
 }
 
 int64_t size_of_code(int code) {
@@ -66,9 +60,6 @@ struct Header {
     int code = 0;
     int64_t item_size = 0;
     size_t sequences = 0, document_entries = 0;
-    size_t lengths_at() const { return header_bytes; }
-    size_t offsets_at() const { return header_bytes + 4 * sequences; }
-    size_t documents_at() const { return header_bytes + 12 * sequences; }
 };
 
 /// `make_again` closes every message: a damaged token file can only be written anew.
@@ -93,37 +84,15 @@ Header read_header(const MappedFile& file, const std::string& path) {
     require(d >= 1, path, ": byte 26: a document index of 0 entries, expected documents + 1", make_again);
     require(d <= room / 8, path, ": byte 26: a document index of ", d, " entries takes 8 bytes each, but only ", room,
             " bytes follow the header", make_again);
-    require(12 * n + 8 * d == room, path, ": ", file.size(), " bytes, expected ", header_bytes + 12 * n + 8 * d, " for ", n,
+    const bool modes = 13 * n + 8 * d == room && n > 0;
+    require(12 * n + 8 * d == room || modes, path, ": ", file.size(), " bytes, expected ", header_bytes + 12 * n + 8 * d, " for ", n,
             " sequences and a document index of ", d, " entries", make_again);
+    const unsigned char* mode = p + header_bytes + 12 * n + 8 * d;
+    for (size_t i = 0; modes && i < n; i++)
+        require(mode[i] == 0, path, ": byte ", mode + i - p, ": sequence ", i, " has mode ", int(mode[i]), "; multimodal data is not supported, only text (mode 0)");
     header.sequences = n;
     header.document_entries = d;
     return header;
-}
-
-/// Offsets are the prefix sums of the lengths in bytes, within .bin (so that the sum cannot overflow). Returns the number of tokens.
-int64_t check_sequences(const std::vector<int32_t>& lengths, const std::vector<int64_t>& offsets, const Header& header, size_t bin_bytes,
-                        const std::string& path) {
-    int64_t bytes = 0;
-    for (size_t i = 0; i < lengths.size(); i++) {
-        require(lengths[i] >= 0, path, ": byte ", header.lengths_at() + 4 * i, ": sequence ", i, " has length ", lengths[i],
-                ", expected 0 or more", make_again);
-        require(offsets[i] == bytes, path, ": byte ", header.offsets_at() + 8 * i, ": sequence ", i, " starts at byte ", offsets[i],
-                " of .bin, expected ", bytes, make_again);
-        bytes += lengths[i] * header.item_size;
-        require(size_t(bytes) <= bin_bytes, path, ": byte ", header.lengths_at() + 4 * i, ": sequence ", i, " ends at byte ", bytes,
-                " of .bin, which has only ", bin_bytes, "; the two do not belong together", make_again);
-    }
-    return bytes / header.item_size;
-}
-
-void check_documents(const std::vector<int64_t>& documents, const Header& header, const std::string& path) {
-    require(documents.front() == 0, path, ": byte ", header.documents_at(), ": the document index starts with ", documents.front(),
-            ", expected 0", make_again);
-    for (size_t i = 1; i < documents.size(); i++)
-        require(documents[i] >= documents[i - 1], path, ": byte ", header.documents_at() + 8 * i, ": the document index falls from ",
-                documents[i - 1], " to ", documents[i], ", expected it to ascend", make_again);
-    require(documents.back() == int64_t(header.sequences), path, ": byte ", header.documents_at() + 8 * (documents.size() - 1),
-            ": the document index ends with ", documents.back(), ", expected the number of sequences, ", header.sequences, make_again);
 }
 
 }  // namespace
@@ -160,26 +129,50 @@ MappedFile::MappedFile(MappedFile&& other) noexcept : data_(other.data_), size_(
     other.size_ = 0;
 }
 
-IndexedDataset::IndexedDataset(const std::string& prefix) : prefix_(prefix), bin_(prefix + ".bin") {
+IndexedDataset::IndexedDataset(const std::string& prefix) : prefix_(prefix), bin_(prefix + ".bin"), idx_(prefix + ".idx") {
     const std::string path = prefix + ".idx";
-    const MappedFile idx(path);
-    const Header header = read_header(idx, path);
+    const Header header = read_header(idx_, path);
     code_ = header.code;
     item_size_ = header.item_size;
-    lengths_ = array_at<int32_t>(idx.data() + header.lengths_at(), header.sequences);
-    offsets_ = array_at<int64_t>(idx.data() + header.offsets_at(), header.sequences);
-    documents_ = array_at<int64_t>(idx.data() + header.documents_at(), header.document_entries);
-    token_count_ = check_sequences(lengths_, offsets_, header, bin_.size(), path);
-    check_documents(documents_, header, path);
+    sequences_ = int64_t(header.sequences);
+    document_entries_ = int64_t(header.document_entries);
+    token_count_ = check_sequences(path);
+    check_documents(path);
     require(uint64_t(token_count_) * uint64_t(item_size_) == bin_.size(), prefix, ".bin: ", bin_.size(), " bytes, but ", path, " describes ",
             token_count_, " tokens of ", item_size_, " bytes, ", token_count_ * item_size_, " in all; the two do not belong together",
             make_again);
+    idx_.release(0, idx_.size());
+}
+
+/// Offsets are the prefix sums of the lengths in bytes, within .bin (so that the sum cannot overflow). Returns the number of tokens.
+int64_t IndexedDataset::check_sequences(const std::string& path) const {
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < sequences_; i++) {
+        const int64_t n = length(i);
+        require(n >= 0, path, ": byte ", 34 + 4 * i, ": sequence ", i, " has length ", n, ", expected 0 or more", make_again);
+        require(offset(i) == bytes, path, ": byte ", 34 + 4 * sequences_ + 8 * i, ": sequence ", i, " starts at byte ", offset(i), " of .bin, expected ", bytes,
+                make_again);
+        bytes += n * item_size_;
+        require(size_t(bytes) <= bin_.size(), path, ": byte ", 34 + 4 * i, ": sequence ", i, " ends at byte ", bytes, " of .bin, which has only ", bin_.size(),
+                "; the two do not belong together", make_again);
+    }
+    return bytes / item_size_;
+}
+
+void IndexedDataset::check_documents(const std::string& path) const {
+    const int64_t begin = 34 + 12 * sequences_, last = document_entries_ - 1;
+    require(first_sequence(0) == 0, path, ": byte ", begin, ": the document index starts with ", first_sequence(0), ", expected 0", make_again);
+    for (int64_t i = 1; i <= last; i++)
+        require(first_sequence(i) >= first_sequence(i - 1), path, ": byte ", begin + 8 * i, ": the document index falls from ", first_sequence(i - 1), " to ",
+                first_sequence(i), ", expected it to ascend", make_again);
+    require(first_sequence(last) == sequences_, path, ": byte ", begin + 8 * last, ": the document index ends with ", first_sequence(last),
+            ", expected the number of sequences, ", sequences_, make_again);
 }
 
 void IndexedDataset::read(int64_t sequence, int64_t first, int64_t n, int32_t* out) const {
     CLOVER_CHECK(sequence >= 0 && sequence < sequence_count(), "sequence ", sequence, " of ", sequence_count());
     CLOVER_CHECK(first >= 0 && n >= 0 && first <= length(sequence) - n, "tokens [", first, ", ", first, " + ", n, ") of ", length(sequence));
-    const unsigned char* from = bin_.data() + offsets_[size_t(sequence)] + first * item_size_;
+    const unsigned char* from = bin_.data() + offset(sequence) + first * item_size_;
     with_type(code_, [&](auto* type) {
         using T = std::remove_pointer_t<decltype(type)>;
         for (int64_t i = 0; i < n; i++) out[i] = int32_t(value_at<T>(from + size_t(i) * sizeof(T)));
@@ -200,19 +193,64 @@ int64_t IndexedDataset::largest_token() const {
     });
 }
 
-IndexedDatasetWriter::IndexedDatasetWriter(const std::string& prefix, int64_t vocab)
-    : prefix_(prefix), vocab_(vocab), code_(vocab < 65500 ? 8 : 4), bin_(prefix + ".bin"), idx_(prefix + ".idx") {
-    CLOVER_CHECK(vocab >= 1 && vocab <= std::numeric_limits<int32_t>::max(), "vocab ", vocab);
-    buffer_.reserve(flush_bytes);
+namespace {
+
+/// Removes left-overs before a new file is begun.
+const std::string& cleared(const std::string& path) {
+    remove_leftovers(path);
+    return path;
 }
 
-void IndexedDatasetWriter::add_document(const std::vector<int32_t>& tokens) {
+constexpr size_t values_at_a_time = size_t{1} << 16;
+
+/// Writes values made one at a time, in blocks.
+template <class T>
+class BlockWriter {
+public:
+    explicit BlockWriter(NewFile& file) : file_(file) { block_.reserve(values_at_a_time); }
+    void add(T value) {
+        block_.push_back(value);
+        if (block_.size() == values_at_a_time) flush();
+    }
+    void flush() {
+        file_.write(block_.data(), block_.size() * sizeof(T));
+        block_.clear();
+    }
+
+private:
+    NewFile& file_;
+    std::vector<T> block_;
+};
+
+void write_header(NewFile& file, int code, int64_t sequences, int64_t documents) {
+    unsigned char header[header_bytes];
+    const uint64_t version = 1, n = uint64_t(sequences), d = uint64_t(documents) + 1;
+    std::memcpy(header, magic, 9);
+    std::memcpy(header + 9, &version, 8);
+    header[17] = uint8_t(code);
+    std::memcpy(header + 18, &n, 8);
+    std::memcpy(header + 26, &d, 8);
+    file.write_at(0, header, sizeof header);
+}
+
+}  // namespace
+
+IndexedDatasetWriter::IndexedDatasetWriter(const std::string& prefix, int64_t vocab)
+    : prefix_(prefix), vocab_(vocab), code_(vocab < 65500 ? 8 : 4), bin_(cleared(prefix + ".bin")), idx_(cleared(prefix + ".idx")) {
+    CLOVER_CHECK(vocab >= 1 && vocab <= std::numeric_limits<int32_t>::max(), "vocab ", vocab);
+    buffer_.reserve(flush_bytes + 8);
+    const unsigned char header[header_bytes] = {};  // filled in when the counts are known
+    idx_.write(header, sizeof header);
+}
+
+void IndexedDatasetWriter::add_document(std::span<const int32_t> tokens) {
     require(tokens.size() <= size_t(std::numeric_limits<int32_t>::max()), prefix_, ": document ", document_count(), " has ", tokens.size(),
             " tokens, at most ", std::numeric_limits<int32_t>::max(), " fit; cut it into several");
     with_type(code_, [&](auto* type) {
         using T = std::remove_pointer_t<decltype(type)>;
         for (int32_t token : tokens) {
             CLOVER_CHECK(token >= 0 && token < vocab_, "token ", token, ", vocabulary ", vocab_);
+            largest_ = std::max(largest_, token);
             const T value = T(token);
             const unsigned char* p = reinterpret_cast<const unsigned char*>(&value);
             buffer_.insert(buffer_.end(), p, p + sizeof value);
@@ -220,6 +258,8 @@ void IndexedDatasetWriter::add_document(const std::vector<int32_t>& tokens) {
         }
     });
     lengths_.push_back(int32_t(tokens.size()));
+    if (lengths_.size() == values_at_a_time) write_lengths();
+    documents_++;
     token_count_ += int64_t(tokens.size());
 }
 
@@ -228,40 +268,89 @@ void IndexedDatasetWriter::flush() {
     buffer_.clear();
 }
 
-void IndexedDatasetWriter::write_index() {
-    const uint64_t version = 1, n = lengths_.size(), d = n + 1;
-    const uint8_t code = uint8_t(code_);
-    idx_.write(magic, 9);
-    idx_.write(&version, 8);
-    idx_.write(&code, 1);
-    idx_.write(&n, 8);
-    idx_.write(&d, 8);
-    idx_.write(lengths_.data(), 4 * n);
-    std::vector<int64_t> values(d);  // the offsets, then the document index
-    for (size_t i = 0; i < n; i++) values[i + 1] = values[i] + lengths_[i] * size_of_code(code_);
-    idx_.write(values.data(), 8 * n);
-    for (size_t i = 0; i < d; i++) values[i] = int64_t(i);
-    idx_.write(values.data(), 8 * d);
+void IndexedDatasetWriter::write_lengths() {
+    idx_.write(lengths_.data(), lengths_.size() * sizeof(int32_t));
+    lengths_.clear();
 }
 
-void IndexedDatasetWriter::finish() {
-    flush();
-    write_index();
-    bin_.sync();
-    idx_.sync();
-    const std::string bin = prefix_ + ".bin", idx = prefix_ + ".idx";
+/// The lengths are in the file already; what follows from them comes behind, and the header before.
+void IndexedDatasetWriter::write_index() {
+    write_lengths();
+    const int64_t n = documents_, item = size_of_code(code_);
+    BlockWriter<int64_t> values(idx_);
+    std::vector<int32_t> block(values_at_a_time);
+    int64_t offset = 0;
+    for (int64_t first = 0; first < n; first += int64_t(block.size())) {
+        const size_t count = size_t(std::min<int64_t>(int64_t(block.size()), n - first));
+        idx_.read_at(header_bytes + 4 * size_t(first), block.data(), 4 * count);
+        for (size_t i = 0; i < count; i++) values.add(std::exchange(offset, offset + block[i] * item));
+    }
+    for (int64_t i = 0; i <= n; i++) values.add(i);
+    values.flush();
+    write_header(idx_, code_, n, n);
+}
+
+namespace {
+
+/// .bin takes its name, then .idx; a pair that stood there before loses its .idx first.
+void commit_pair(const std::string& prefix, NewFile& bin_file, NewFile& idx_file) {
+    bin_file.sync();
+    idx_file.sync();
+    const std::string bin = prefix + ".bin", idx = prefix + ".idx";
     if (::unlink(idx.c_str()) == 0)
         sync_folder_of(idx);
     else if (errno != ENOENT)
         throw Error(text("cannot replace ", idx, ": ", std::strerror(errno)));
-    bin_.commit();
+    bin_file.commit();
     try {
-        idx_.commit();
+        idx_file.commit();
     } catch (...) {
         ::unlink(bin.c_str());
         throw;
     }
     sync_folder_of(idx);
+}
+
+}  // namespace
+
+void IndexedDatasetWriter::finish() {
+    flush();
+    write_index();
+    commit_pair(prefix_, bin_, idx_);
+}
+
+void merge_token_files(const std::vector<std::string>& prefixes, const std::string& out) {
+    std::vector<IndexedDataset> sets;
+    sets.reserve(prefixes.size());
+    int64_t sequences = 0, documents = 0;
+    for (const std::string& prefix : prefixes) {
+        const IndexedDataset& set = sets.emplace_back(prefix);
+        require(set.dtype_code() == sets[0].dtype_code(), prefix, ".idx: dtype code ", set.dtype_code(), ", but ", prefixes[0], " has ", sets[0].dtype_code(),
+                "; only token files of one dtype can be merged");
+        sequences += set.sequence_count();
+        documents += set.document_count();
+    }
+    require(!sets.empty(), "no token file to merge");
+    NewFile bin(cleared(out + ".bin")), idx(cleared(out + ".idx"));
+    for (const IndexedDataset& set : sets) bin.write(set.tokens(), size_t(set.token_count() * set.item_size()));
+    const unsigned char header[header_bytes] = {};
+    idx.write(header, sizeof header);
+    BlockWriter<int32_t> lengths(idx);
+    for (const IndexedDataset& set : sets)
+        for (int64_t i = 0; i < set.sequence_count(); i++) lengths.add(int32_t(set.length(i)));
+    lengths.flush();
+    BlockWriter<int64_t> values(idx);
+    int64_t offset = 0, before = 0;
+    for (const IndexedDataset& set : sets)
+        for (int64_t i = 0; i < set.sequence_count(); i++) values.add(std::exchange(offset, offset + set.length(i) * set.item_size()));
+    values.add(0);
+    for (const IndexedDataset& set : sets) {
+        for (int64_t d = 1; d <= set.document_count(); d++) values.add(before + set.first_sequence(d));
+        before += set.sequence_count();
+    }
+    values.flush();
+    write_header(idx, sets[0].dtype_code(), sequences, documents);
+    commit_pair(out, bin, idx);
 }
 
 }  // namespace clover

@@ -1,12 +1,14 @@
 #include "new_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 
 #include "../kernels/error.h"
@@ -25,9 +27,10 @@ NewFile::NewFile(const std::string& path) : path_(path) {
     // O_EXCL and a counter keep writers of the same path apart, be they processes or threads.
     for (int n = 0; fd_ < 0; n++) {
         temporary_ = text(path, ".tmp-", ::getpid(), "-", n);
-        fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        fd_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (fd_ < 0 && errno != EEXIST) fail("create", path);
     }
+    ::flock(fd_, LOCK_EX | LOCK_NB);  // held while it is written: remove_leftovers() can tell
 }
 
 NewFile::~NewFile() {
@@ -46,6 +49,24 @@ void NewFile::write(const void* data, size_t bytes) {
     }
 }
 
+void NewFile::write_at(size_t offset, const void* data, size_t bytes) {
+    for (const char* p = static_cast<const char*>(data); bytes > 0;) {
+        const ssize_t n = ::pwrite(fd_, p, bytes, off_t(offset));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) fail("write", path_);
+        p += n, offset += size_t(n), bytes -= size_t(n);
+    }
+}
+
+void NewFile::read_at(size_t offset, void* data, size_t bytes) const {
+    for (char* p = static_cast<char*>(data); bytes > 0;) {
+        const ssize_t n = ::pread(fd_, p, bytes, off_t(offset));
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) fail("read back", path_);
+        p += n, offset += size_t(n), bytes -= size_t(n);
+    }
+}
+
 void NewFile::sync() {
     if (fd_ < 0) return;
     if (::fsync(fd_) != 0) fail("write", path_);
@@ -58,6 +79,21 @@ void NewFile::commit() {
     sync();
     if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename the finished file to", path_);
     renamed_ = true;
+}
+
+void remove_leftovers(const std::string& path) {
+    namespace fs = std::filesystem;
+    const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : fs::path(".");
+    const std::string begin = fs::path(path).filename().string() + ".tmp-";
+    std::error_code ignored;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+        if (!entry.path().filename().string().starts_with(begin)) continue;
+        const int fd = ::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC);
+        struct stat info;
+        const bool old = fd >= 0 && ::fstat(fd, &info) == 0 && info.st_mtime < std::time(nullptr) - 60;
+        if (old && ::flock(fd, LOCK_EX | LOCK_NB) == 0) ::unlink(entry.path().c_str());
+        if (fd >= 0) ::close(fd);
+    }
 }
 
 void sync_folder_of(const std::string& path) {

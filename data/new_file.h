@@ -14,6 +14,10 @@ public:
     NewFile(const NewFile&) = delete;
     NewFile& operator=(const NewFile&) = delete;
     void write(const void* data, size_t bytes);
+    /// Over what was written before, or beyond it; the next write() goes on where the last one ended.
+    void write_at(size_t offset, const void* data, size_t bytes);
+    /// Of what was written.
+    void read_at(size_t offset, void* data, size_t bytes) const;
     /// The bytes are on the disk; no more can be written.
     void sync();
     /// sync() if that has not been done, then the file takes its name.
@@ -24,6 +28,9 @@ private:
     int fd_ = -1;
     bool renamed_ = false;
 };
+
+/// Removes what writers of `path` left that were killed: temporary files that no process holds and nobody has touched for a minute.
+void remove_leftovers(const std::string& path);
 
 /// Renames and removals in the folder of `path` are on the disk.
 void sync_folder_of(const std::string& path);

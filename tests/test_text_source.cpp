@@ -146,8 +146,8 @@ TEST_SUITE("text source") {
         CHECK(prefix.starts_with(folder / "cache/a-"));
         CHECK(prefix.size() == (folder / "cache/a-").size() + 16);
         const IndexedDataset data(prefix);
-        CHECK(data.lengths() == std::vector<int32_t>{3, 2, 2});
-        CHECK(data.documents() == std::vector<int64_t>{0, 1, 2, 3});
+        for (int64_t d = 0; d < 3; d++) CHECK(data.length(d) == (d == 0 ? 3 : 2));
+        for (int64_t d = 0; d <= 3; d++) CHECK(data.first_sequence(d) == d);
         CHECK(data.dtype_code() == 8);
         CHECK(tokens_of(prefix) == std::vector<int32_t>{'a', 'b', 256, ' ', 256, 'c', 256});
         const auto record = nlohmann::json::parse(read_text_file(prefix + ".json"));
