@@ -5,6 +5,8 @@
 #include <memory>
 
 #include "bpe_trainer.h"
+#include "progress.h"
+#include "tokenize.h"
 #include "tokenizer_commands.h"
 
 namespace clover {
@@ -126,8 +128,71 @@ DataCommand add_tokenizer(CLI::App& app) {
             }};
 }
 
+DataCommand add_tokenize(CLI::App& app) {
+    struct Options {
+        std::string tokenizer, end_of_document, format = "auto";
+        TokenizeOptions tokenize;
+        bool json = false;
+    };
+    const auto o = std::make_shared<Options>();
+    CLI::App* c = app.add_subcommand("tokenize", "turn text into a token file: Megatron's .bin and .idx, and a record beside them");
+    c->add_option("--tokenizer", o->tokenizer, "bytes, or the path of a tokenizer.json or SentencePiece .model")->required();
+    c->add_option("--out", o->tokenize.out, "prefix of the token file: PREFIX.bin, PREFIX.idx, PREFIX.json")->required();
+    c->add_flag("--append-eod,!--no-append-eod", o->tokenize.append_eod, "end each document with the end-of-document token (the default)");
+    c->add_option("--eod", o->end_of_document, "the token that ends a document, by name, where the tokenizer's file does not make that plain");
+    c->add_option("--key", o->tokenize.documents.key, "where the text of a JSON object is")->capture_default_str();
+    c->add_option("--format", o->format, "text: a file is a document; jsonl: a line is; auto: by the name, standard input is jsonl")
+        ->capture_default_str()->check(CLI::IsMember({"auto", "text", "jsonl"}));
+    c->add_option("--threads", o->tokenize.threads, "0: all cores")->capture_default_str()->check(CLI::Range(0, 1024));
+    c->add_flag("--json", o->json, "the record as one JSON object");
+    c->add_option("INPUT", o->tokenize.inputs, "files (.txt, .jsonl, also .gz), folders of them, or - for standard input")->required();
+    return {"tokenize", [o] {
+                o->tokenize.documents.format = o->format == "text" ? DocumentFormat::text : o->format == "jsonl" ? DocumentFormat::jsonl : DocumentFormat::automatic;
+                const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(o->tokenizer, o->end_of_document);
+                const Progress clock("");
+                const TokenRecord record = tokenize(*tokenizer, o->tokenize);
+                std::printf("%s", o->json ? to_json(record).c_str() : "");
+                if (!o->json)
+                    std::printf("%s: %lld documents (%lld empty ones dropped), %.1f MB of text, %lld tokens, %.2f bytes a token, %.1f MB/s\n", o->tokenize.out.c_str(),
+                                static_cast<long long>(record.documents), static_cast<long long>(record.empty_documents), double(record.bytes) / 1e6,
+                                static_cast<long long>(record.tokens), double(record.bytes) / double(record.tokens), double(record.bytes) / 1e6 / clock.seconds());
+                return 0;
+            }};
+}
+
+DataCommand add_merge(CLI::App& app) {
+    struct Options {
+        std::string out;
+        std::vector<std::string> prefixes;
+    };
+    const auto o = std::make_shared<Options>();
+    CLI::App* c = app.add_subcommand("merge", "put token files one behind the other into one");
+    c->add_option("--out", o->out, "prefix of the new token file")->required();
+    c->add_option("PREFIX", o->prefixes, "token files")->required();
+    return {"merge", [o] {
+                merge_token_files_and_records(o->prefixes, o->out);
+                std::printf("%s", token_file_info(o->out, false).c_str());
+                return 0;
+            }};
+}
+
+DataCommand add_token_file_info(CLI::App& app) {
+    struct Options {
+        std::vector<std::string> prefixes;
+        bool json = false;
+    };
+    const auto o = std::make_shared<Options>();
+    CLI::App* c = app.add_subcommand("info", "what a token file holds; reads all of it, and says what is damaged");
+    c->add_option("PREFIX", o->prefixes, "token files")->required();
+    c->add_flag("--json", o->json, "one JSON object a token file");
+    return {"info", [o] {
+                for (const std::string& prefix : o->prefixes) std::printf("%s", token_file_info(prefix, o->json).c_str());
+                return 0;
+            }};
+}
+
 }  // namespace
 
-std::vector<DataCommand> add_data_commands(CLI::App& app) { return {add_tokenizer(app)}; }
+std::vector<DataCommand> add_data_commands(CLI::App& app) { return {add_tokenizer(app), add_tokenize(app), add_merge(app), add_token_file_info(app)}; }
 
 }  // namespace clover

@@ -7,22 +7,20 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <memory>
-#include <nlohmann/json.hpp>
 
 #include "../kernels/error.h"
 #include "byte_stream.h"
 #include "documents.h"
 #include "hash.h"
+#include "indexed_dataset.h"
+#include "progress.h"
+#include "tokenize.h"
 
 namespace clover {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr size_t chunk_bytes = size_t{1} << 20;
 
@@ -47,60 +45,14 @@ void for_each_document(const std::string& path, const std::function<void(std::st
     while (reader.next(raw)) document(document_text(raw, {}, reader.place(raw), scratch));
 }
 
-TokenFileWriter::TokenFileWriter(const std::string& prefix, const Tokenizer& tokenizer)
-    : prefix_(prefix), tokenizer_(tokenizer), writer_(prefix, tokenizer.vocab_size()) {
-    require(tokenizer.end_of_document() >= 0, "tokenizer ", tokenizer.fingerprint(), " has no token that ends a document");
-}
-
-bool TokenFileWriter::add(std::string_view document) {
-    ids_.clear();
-    tokenizer_.encode(document, ids_);
-    if (ids_.empty()) {
-        empty_++;
-        return false;
-    }
-    ids_.push_back(tokenizer_.end_of_document());
-    writer_.add_document(ids_);
-    bytes_ += int64_t(document.size());
-    return true;
-}
-
-void TokenFileWriter::finish(const std::string& source, int64_t source_size, int64_t source_mtime_ns) {
-    Json record = {{"source", source}};
-    if (source_size > 0) {
-        record["source_size"] = source_size;
-        record["source_mtime_ns"] = source_mtime_ns;
-    }
-    record["tokenizer"] = tokenizer_.fingerprint();
-    record["documents"] = document_count();
-    record["bytes"] = byte_count();
-    record["tokens"] = token_count();
-    record["empty_documents"] = empty_count();
-    // No moment may come at which an old record stands beside a new token file.
-    ::unlink((prefix_ + ".json").c_str());
-    writer_.finish();
-    // `replace` for paths that are not UTF-8.
-    write_file_whole(prefix_ + ".json", record.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-}
-
 namespace {
-
-/// PREFIX.json, or null if it is missing or no JSON object.
-Json read_record(const std::string& prefix) {
-    const std::string path = prefix + ".json";
-    if (!std::filesystem::is_regular_file(path)) return nullptr;
-    const MappedFile file(path);
-    if (file.size() > (size_t{1} << 20)) return nullptr;
-    const char* text = reinterpret_cast<const char*>(file.data());
-    Json record = Json::parse(text, text + file.size(), nullptr, false);
-    return record.is_object() ? record : nullptr;
-}
 
 struct Source {
     std::string path;
     int64_t size = 0, mtime_ns = 0;
 };
 
+/// The size and time of a folder are those of the files in it together: the sum, and the latest.
 Source find_source(const std::string& path) {
     struct stat info;
     if (::stat(path.c_str(), &info) != 0) {
@@ -108,11 +60,17 @@ Source find_source(const std::string& path) {
         require(reason == ENOENT, "cannot open ", path, ": ", std::strerror(reason));
         throw InputError(text("no data set ", path, ": neither a text file of that name nor the token file ", path, ".idx exists"));
     }
-    require(S_ISREG(info.st_mode), path, ": not a regular file; expected a .txt or .jsonl file (also .gz) or the prefix of a token file");
-    DocumentReader({path});  // refuses a name that tells no format
-    require(info.st_size > 0, path, ": the file is empty, expected text");
-    return {std::filesystem::absolute(path).lexically_normal().string(), int64_t(info.st_size),
-            int64_t(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec};
+    require(S_ISREG(info.st_mode) || S_ISDIR(info.st_mode), path,
+            ": not a regular file; expected a .txt or .jsonl file (also .gz), a folder of them, or the prefix of a token file");
+    Source source{std::filesystem::absolute(path).lexically_normal().string()};
+    const DocumentReader reader({path});
+    for (const std::string& file : reader.files()) {
+        require(::stat(file.c_str(), &info) == 0, "cannot open ", file, ": ", std::strerror(errno));
+        source.size += int64_t(info.st_size);
+        source.mtime_ns = std::max(source.mtime_ns, int64_t(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec);
+    }
+    require(source.size > 0, path, ": the file is empty, expected text");
+    return source;
 }
 
 /// CACHE/NAME-HASH: the name to be read, the hash to keep same-named sources and tokenizers apart.
@@ -127,56 +85,15 @@ std::string cache_prefix(const Source& source, const Tokenizer& tokenizer, const
 
 bool is_current(const std::string& prefix, const Source& source, const Tokenizer& tokenizer) {
     try {
-        const Json record = read_record(prefix);
-        if (record.is_null()) return false;
-        if (record.at("source") != source.path || record.at("source_size") != source.size || record.at("source_mtime_ns") != source.mtime_ns ||
-            record.at("tokenizer") != tokenizer.fingerprint())
+        const std::optional<TokenRecord> record = read_token_record(prefix);
+        if (!record || record->sources != std::vector<std::string>{source.path} || record->source_size != source.size ||
+            record->source_mtime_ns != source.mtime_ns || record->tokenizer != tokenizer.fingerprint() || record->end_of_document != tokenizer.end_of_document())
             return false;
         const IndexedDataset data(prefix);
-        return record.at("documents") == data.document_count() && record.at("tokens") == data.token_count();
+        return record->documents == data.document_count() && record->tokens == data.token_count();
     } catch (const InputError&) {
         return false;  // damaged: made anew
-    } catch (const Json::exception&) {
-        return false;
     }
-}
-
-/// Says on stderr how far it is, once a second has passed and then every five.
-class Progress {
-public:
-    explicit Progress(const std::string& path) : path_(path) {}
-    void show(const TokenFileWriter& writer) {
-        const auto now = Clock::now();
-        if (now - start_ < wait_) return;
-        wait_ = now - start_ + std::chrono::seconds(5);
-        std::fprintf(stderr, "tokenizing %s: %lld documents, %.1f MB so far\n", path_.c_str(), static_cast<long long>(writer.document_count()),
-                     double(writer.byte_count()) / 1e6);
-    }
-    void end(const TokenFileWriter& writer) const {
-        const std::chrono::duration<double> seconds = Clock::now() - start_;
-        if (seconds < std::chrono::seconds(1)) return;
-        std::fprintf(stderr, "tokenized %s: %lld documents (%lld empty ones dropped), %.1f MB, %lld tokens, %.1f s\n", path_.c_str(),
-                     static_cast<long long>(writer.document_count()), static_cast<long long>(writer.empty_count()), double(writer.byte_count()) / 1e6,
-                     static_cast<long long>(writer.token_count()), seconds.count());
-    }
-
-private:
-    using Clock = std::chrono::steady_clock;
-    std::string path_;
-    Clock::time_point start_ = Clock::now();
-    Clock::duration wait_ = std::chrono::seconds(1);
-};
-
-void tokenize_file(const Source& source, const Tokenizer& tokenizer, const std::string& prefix) {
-    TokenFileWriter writer(prefix, tokenizer);
-    Progress progress(source.path);
-    for_each_document(source.path, [&](std::string_view document) {
-        writer.add(document);
-        progress.show(writer);
-    });
-    require(writer.document_count() > 0, source.path, ": no text in it (", writer.empty_count(), " empty documents)");
-    writer.finish(source.path, source.size, source.mtime_ns);
-    progress.end(writer);
 }
 
 /// Held while a cache is looked at or added to, so that processes started together tokenise a file once. The lock is on the
@@ -211,15 +128,22 @@ std::string resolve_token_file(const std::string& path, const Tokenizer& tokeniz
     require(!error, "cannot create the folder ", cache, ": ", error.message());
     const std::string prefix = cache_prefix(source, tokenizer, cache);
     const FolderLock lock(cache);
-    if (!is_current(prefix, source, tokenizer)) tokenize_file(source, tokenizer, prefix);
+    if (is_current(prefix, source, tokenizer)) return prefix;
+    const Progress progress(path);
+    TokenizeOptions options;
+    options.inputs = {source.path}, options.out = prefix, options.what = path;
+    options.source_size = source.size, options.source_mtime_ns = source.mtime_ns;
+    const TokenRecord record = tokenize(tokenizer, options);
+    if (progress.seconds() > 1)
+        std::fprintf(stderr, "tokenized %s: %lld documents (%lld empty ones dropped), %.1f MB, %lld tokens, %.1f s\n", path.c_str(),
+                     static_cast<long long>(record.documents), static_cast<long long>(record.empty_documents), double(record.bytes) / 1e6,
+                     static_cast<long long>(record.tokens), progress.seconds());
     return prefix;
 }
 
 std::string token_file_tokenizer(const std::string& prefix) {
-    const Json record = read_record(prefix);
-    if (record.is_null()) return "";
-    const auto tokenizer = record.find("tokenizer");
-    return tokenizer != record.end() && tokenizer->is_string() ? tokenizer->get<std::string>() : "";
+    const std::optional<TokenRecord> record = read_token_record(prefix);
+    return record ? record->tokenizer : "";
 }
 
 }  // namespace clover

@@ -9,7 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "../data/indexed_dataset.h"
 #include "../data/text_source.h"
+#include "../data/tokenizer.h"
 #include "../kernels/error.h"
 #include "temporary_folder.h"
 
@@ -171,7 +173,8 @@ TEST_SUITE("text source") {
         CHECK_THROWS_WITH_AS(resolve(folder.file("a.jsonl", "{\"text\":\"\"}\n{\"text\":\"\"}\n")), Contains("no text in it (2 empty documents)"), InputError);
         CHECK_THROWS_WITH_AS(resolve(folder.file("b.txt", "")), Contains("b.txt: the file is empty"), InputError);
         CHECK_THROWS_WITH_AS(resolve(folder / "none.txt"), Contains("neither a text file of that name nor the token file"), InputError);
-        CHECK_THROWS_WITH_AS(resolve(folder.path.string()), Contains("not a regular file"), InputError);
+        std::filesystem::create_directories(folder / "empty");
+        CHECK_THROWS_WITH_AS(resolve(folder / "empty"), Contains("no .txt or .jsonl file"), InputError);
         CHECK_THROWS_WITH_AS(resolve(folder.file("c.bin", "x")), Contains("expected .txt or .jsonl"), InputError);
         CHECK_THROWS_WITH_AS(resolve(folder.file("d.jsonl", "{\"text\":\"good\"}\n{")), Contains("d.jsonl:2: not valid JSON"), InputError);
         CHECK(folder.file_count() == 4);
@@ -213,6 +216,19 @@ TEST_SUITE("text source") {
             CHECK(written(prefix) != long_ago);
         }
         CHECK(folder.file_count() == 7);
+    }
+
+    TEST_CASE("a folder is tokenised as one set, and again when a file in it changes") {
+        TemporaryFolder folder;
+        const auto tokenizer = load_tokenizer("bytes");
+        std::filesystem::create_directories(folder / "texts/more");
+        folder.file("texts/more/b.jsonl", "{\"text\": \"b\"}\n");
+        folder.file("texts/a.txt", "a");
+        const std::string prefix = resolve_token_file(folder / "texts", *tokenizer, folder / "cache");
+        CHECK(tokens_of(prefix) == std::vector<int32_t>{'a', 256, 'b', 256});
+        folder.file("texts/more/c.txt", "c");
+        CHECK(resolve_token_file(folder / "texts", *tokenizer, folder / "cache") == prefix);
+        CHECK(tokens_of(prefix) == std::vector<int32_t>{'a', 256, 'b', 256, 'c', 256});
     }
 
     TEST_CASE("same names in two folders do not meet in the cache; several at once agree") {
