@@ -12,8 +12,8 @@ namespace {
 constexpr std::string_view stop_words[] = {"the", "be", "to", "of", "and", "that", "have", "with"};
 
 struct WordCounts {
-    int64_t words = 0, punctuation = 0, alphabetic = 0;
-    int64_t characters = 0;  // of words that are not punctuation
+    int64_t words = 0, marks = 0, alphabetic = 0;
+    int64_t characters = 0;  // of words that are no marks
     uint32_t stop_words = 0;  // a bit for each one found
 };
 
@@ -21,9 +21,9 @@ WordCounts count_words(std::string_view text) {
     WordCounts counts;
     for_each_word(text, [&](const Word& w) {
         counts.words++;
-        counts.punctuation += w.punctuation;
-        counts.alphabetic += w.alphabetic;
-        if (!w.punctuation) counts.characters += w.characters;
+        counts.marks += w.is_mark();
+        counts.alphabetic += w.letters > 0;
+        if (!w.is_mark()) counts.characters += w.characters;
         if (w.bytes.size() > 4) return;
         const auto* found = std::find(std::begin(stop_words), std::end(stop_words), w.bytes);
         if (found != std::end(stop_words)) counts.stop_words |= 1u << (found - stop_words);
@@ -82,8 +82,8 @@ double share(int64_t part, int64_t whole) { return whole == 0 ? 0 : double(part)
 }  // namespace
 
 std::vector<FilterRule> quality_rules() {
-    return {{"min_words", 50, true, "words that are not punctuation, at least"},
-            {"max_words", 100000, false, "words that are not punctuation, at most"},
+    return {{"min_words", 50, true, "words that are more than punctuation, at least"},
+            {"max_words", 100000, false, "words that are more than punctuation, at most"},
             {"min_mean_word_length", 3, true, "their mean length in characters, at least"},
             {"max_mean_word_length", 10, false, "their mean length in characters, at most"},
             {"hashes_per_word", 0.1, false, "# per word, at most"},
@@ -97,7 +97,7 @@ std::vector<FilterRule> quality_rules() {
 std::vector<double> quality_values(std::string_view text) {
     const WordCounts words = count_words(text);
     const LineCounts lines = count_lines(text);
-    const int64_t plain = words.words - words.punctuation;
+    const int64_t plain = words.words - words.marks;
     const double mean_length = share(words.characters, plain);
     return {double(plain),
             double(plain),

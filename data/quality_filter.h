@@ -1,5 +1,5 @@
 // Gopher's quality rules for documents (Rae et al. 2021, appendix A.1.1). What the paper leaves open is read as huggingface/datatrove 0.10 does:
-//   min_words, max_words                    words that are not punctuation
+//   min_words, max_words                    words that are no marks
 //   min_mean_word_length, max_…             their mean length in characters
 //   hashes_per_word, ellipses_per_word      '#'; "..." and "…"; over all words, marks included
 //   bullet_lines                            lines whose first character that is no space is • or -, over all lines

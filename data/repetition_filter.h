@@ -6,7 +6,7 @@
 //                                    words, times occurrences, over the characters of the text; it may occur once
 //   duplicate_N_gram                 from left to right: N words that began at a place passed before count their characters, without spaces, and the
 //                                    next N words are jumped over; over the characters of the text. So no character counts twice
-// Words are those of words.h, marks included; two runs of words are the same if each word is (datatrove compares them joined, where "a bc" is "ab c").
+// Words are those of words.h, marks included; two runs of words are the same if each word is (datatrove compares the repeated ones joined, where "a bc" is "ab c").
 #pragma once
 #include <cstdint>
 #include <string_view>

@@ -1,12 +1,11 @@
-// The words that Gopher's document filters count. The paper (Rae et al. 2021, appendix A.1.1) says "words" and no more; here a text is cut so:
+// The words that Gopher's document filters count. The paper (Rae et al. 2021, appendix A.1.1) says "words" and no more; here a word is a longest run of characters
+// that are no white space, as Python's str.split() cuts a text.
 //   space        Unicode's Zs, Zl and Zp, U+0009…000D, U+001C…001F, U+0085 (where Python's str.isspace says yes)
 //   punctuation  P (punctuation), S (symbols) and the other Cc (controls)
-//   word         a longest run of characters that are neither. One of ' ’ . , with such characters on both sides belongs to the run: don't, 3.14, e.g
-//   mark         a longest run of one and the same punctuation character: "...", "----", "("; it is a word too, and known as punctuation
-// So "Well-known (e.g. here)..." is Well - known ( e.g . here ) ... .
-// Against the English spaCy tokenizer of datatrove, whose readings of the rules are followed elsewhere: that one also cuts n't, 's and the like from their
-// words, keeps addresses and abbreviations such as "e.g." whole, and keeps some hyphens. Text without spaces between words (Chinese, Thai) becomes
-// a few very long words: the rules do not fit it.
+//   letter       L;   other: marks, digits and the rest
+// A word of nothing but punctuation, such as "-" or "***", is a mark. huggingface/datatrove, whose readings of the rules are followed elsewhere, cuts English with
+// spaCy's tokenizer, where each comma and quotation mark is a word: plain prose then has hardly 80 % of words with a letter, the least the rule allows.
+// Text without spaces between words (Chinese, Thai) is a few very long words: the rules do not fit it.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,7 +15,7 @@
 
 namespace clover {
 
-enum class CharacterKind : uint8_t { space, punctuation, letter, other };  // letter: L; other: marks, digits and the rest
+enum class CharacterKind : uint8_t { space, punctuation, letter, other };
 
 /// Of a character beyond ASCII.
 CharacterKind kind_of_unicode(uint32_t code);
@@ -34,12 +33,10 @@ inline constexpr std::array<CharacterKind, 128> ascii_kinds = [] {
 struct Character {
     uint32_t code = 0, length = 0;  // length in bytes
     CharacterKind kind = CharacterKind::space;
-    bool in_word() const { return kind >= CharacterKind::letter; }
 };
 
-/// The character at text[at]; beyond the end, a space of length 0.
+/// The character at text[at], at < text.size(). What is not UTF-8 counts as U+FFFD, a symbol.
 inline Character character_at(std::string_view text, size_t at) {
-    if (at >= text.size()) return {};
     const auto lead = static_cast<unsigned char>(text[at]);
     if (lead < 0x80) return {lead, 1, ascii_kinds[lead]};
     const Utf8Character c = utf8_at(text, at);
@@ -48,32 +45,28 @@ inline Character character_at(std::string_view text, size_t at) {
 
 struct Word {
     std::string_view bytes;
-    int32_t characters = 0;
-    bool punctuation = false;
-    bool alphabetic = false;  // holds a letter
+    int32_t characters = 0, punctuation = 0, letters = 0;  // the last two: how many of the characters
+    bool is_mark() const { return punctuation == characters; }
 };
 
-/// Calls word(Word) for each word of `text`, marks included. What is not UTF-8 counts as U+FFFD, a symbol.
+/// Calls word(Word) for each word of `text`.
 template <class F>
 void for_each_word(std::string_view text, F&& word) {
-    const auto joins = [](uint32_t code) { return code == '\'' || code == '.' || code == ',' || code == 0x2019; };
-    Character next = character_at(text, 0);
-    for (size_t at = 0; at < text.size();) {
-        if (next.kind == CharacterKind::space) {
-            next = character_at(text, at += next.length);
-            continue;
-        }
-        const size_t begin = at;
-        const Character first = next;
-        Word w{{}, 0, first.kind == CharacterKind::punctuation, false};
-        do {
+    Word w;
+    size_t begin = 0;
+    for (size_t at = 0; at <= text.size();) {
+        const Character c = at < text.size() ? character_at(text, at) : Character{0, 1, CharacterKind::space};
+        if (c.kind != CharacterKind::space) {
             w.characters++;
-            w.alphabetic |= next.kind == CharacterKind::letter;
-            next = character_at(text, at += next.length);
-        } while (at < text.size() && (w.punctuation ? next.code == first.code
-                                                    : next.in_word() || (joins(next.code) && character_at(text, at + next.length).in_word())));
-        w.bytes = text.substr(begin, at - begin);
-        word(w);
+            w.punctuation += c.kind == CharacterKind::punctuation;
+            w.letters += c.kind == CharacterKind::letter;
+        } else {
+            w.bytes = text.substr(begin, at - begin);
+            if (w.characters > 0) word(w);
+            w = {};
+            begin = at + c.length;
+        }
+        at += c.length;
     }
 }
 

@@ -3,8 +3,7 @@ tests/test_repetition_filter.cpp).
 
     python3 -m venv venv && venv/bin/pip install datatrove==0.10.1 numpy==2.4.6 regex && venv/bin/python make_filter_cases.py
 
-datatrove is given our words (data/words.h), written here once more in Python, in place of its English tokenizer, and our punctuation in place of its list;
-everything else is its own. Its filters say only "keep" or "drop", so each value is found by bisecting the threshold at which that changes.
+datatrove is given our words (data/words.h) in place of its English tokenizer, and our punctuation in place of its list; everything else is its own. Its filters say only "keep" or "drop", so each value is found by bisecting the threshold at which that changes.
 With `--check FILE.jsonl` it reads documents and the values that Clover computed for them and prints the differences.
 """
 import json
@@ -22,21 +21,7 @@ def is_punctuation(c):
 
 
 def words_of(text):
-    words, i, n = [], 0, len(text)
-    in_word = lambda k: k < n and not text[k].isspace() and not is_punctuation(text[k])
-    while i < n:
-        begin = i
-        if text[i].isspace():
-            i += 1
-            continue
-        if is_punctuation(text[i]):
-            while i < n and text[i] == text[begin]:
-                i += 1
-        else:
-            while in_word(i) or (i < n and text[i] in "'.,\u2019" and in_word(i + 1)):
-                i += 1
-        words.append(text[begin:i])
-    return words
+    return text.split()
 
 
 class Punctuation:
