@@ -21,6 +21,8 @@ class AddedTokenMatcher {
 public:
     /// What is looked for, where it is not the content itself (normalized).
     void add(const AddedToken& token, std::string_view spelling);
+    /// When all are added.
+    void finish();
     bool empty() const { return tokens_.empty(); }
     /// Calls part(text, id) for the parts of `text` in order: id -1 for what lies between the tokens. Never with an empty text between.
     template <class F>
@@ -36,22 +38,18 @@ public:
 
 private:
     struct Token {
+        std::string spelling;
         int32_t id;
         bool single_word, lstrip, rstrip;
-    };
-    struct Node {
-        std::vector<std::pair<unsigned char, uint32_t>> children;  // sorted by byte
-        int32_t token = -1;  // that ends here
     };
     struct Match {
         size_t first = 0, last = 0;
         int32_t id = -1;
         size_t scanned = 0;  // where the search goes on
     };
-    std::vector<Token> tokens_;
-    std::vector<Node> nodes_ = std::vector<Node>(1);
+    std::vector<Token> tokens_;  // finished: sorted by spelling
     bool begins_[256] = {};
-    uint32_t child(uint32_t node, unsigned char byte) const;
+    const Token* longest_at(std::string_view text, size_t at) const;
     bool find(std::string_view text, size_t start, Match& match) const;
 };
 

@@ -330,6 +330,8 @@ private:
             else raw_.add(token, token.content);
             special_ids_[size_t(token.id)] = special_ids_[size_t(token.id)] || token.special;
         }
+        raw_.finish();
+        normalized_.finish();
     }
     void fill_bytes() {
         bytes_.resize(size_t(vocab_size()));
