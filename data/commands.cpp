@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "bpe_trainer.h"
+#include "filter.h"
 #include "progress.h"
 #include "tokenize.h"
 #include "tokenizer_commands.h"
@@ -191,8 +192,47 @@ DataCommand add_token_file_info(CLI::App& app) {
             }};
 }
 
+std::string list_of_rules() {
+    std::string list = "Rules, in the order in which they are asked:\n";
+    char line[256];
+    for (const FilterRule& rule : filter_rules({})) {
+        std::snprintf(line, sizeof line, "  %-32s %8s  %s\n", rule.name.c_str(), limit_text(rule).c_str(), rule.meaning.c_str());
+        list += line;
+    }
+    return list + "The words are cut at white space and the stop words are English: for other languages say --disable stop_words.";
+}
+
+DataCommand add_filter(CLI::App& app) {
+    const auto o = std::make_shared<FilterOptions>();
+    const auto format = std::make_shared<std::string>("auto");
+    CLI::App* c = app.add_subcommand("filter", "Gopher's document filters: quality, repetition, exact and near duplicates, documents of test sets");
+    c->add_option("--out", o->out, "the JSONL file to write, packed if it ends in .gz")->required();
+    c->add_option("--report", o->report, "what was dropped by which rule, as one JSON object");
+    c->add_option("--against", o->against, "documents of test sets: what is like them is dropped; may be repeated")->allow_extra_args(false);
+    c->add_flag_callback("--no-quality", [o] { o->quality = false; }, "without the quality rules");
+    c->add_flag_callback("--no-repetition", [o] { o->repetition = false; }, "without the limits on repetition");
+    c->add_flag_callback("--no-dedup", [o] { o->duplicates = false; }, "without the removal of exact and near duplicates");
+    c->add_option("--disable", o->disable, "leave out a rule, by name; may be repeated")->allow_extra_args(false);
+    c->add_option("--set", o->set, "RULE=VALUE: another limit; may be repeated")->allow_extra_args(false);
+    c->add_option("--key", o->documents.key, "where the text of a JSON object is")->capture_default_str();
+    c->add_option("--format", *format, "text: a file is a document; jsonl: a line is; auto: by the name, standard input is jsonl")
+        ->capture_default_str()->check(CLI::IsMember({"auto", "text", "jsonl"}));
+    c->add_option("--threads", o->threads, "0: all cores")->capture_default_str()->check(CLI::Range(0, 1024));
+    c->add_flag("--json", o->json, "the report as one JSON object instead of a table");
+    c->add_option("INPUT", o->inputs, "files (.txt, .jsonl, also .gz), folders of them, or - for standard input")->required();
+    c->footer(list_of_rules());
+    return {"filter", [o, format] {
+                o->documents.format = *format == "text" ? DocumentFormat::text : *format == "jsonl" ? DocumentFormat::jsonl : DocumentFormat::automatic;
+                const Progress clock("");
+                const FilterReport report = filter_documents(*o);
+                std::printf("%s", (o->json ? filter_json(report) : filter_table(report)).c_str());
+                if (!o->json) std::printf("%.1f MB/s\n", double(report.bytes) / 1e6 / clock.seconds());
+                return 0;
+            }};
+}
+
 }  // namespace
 
-std::vector<DataCommand> add_data_commands(CLI::App& app) { return {add_tokenizer(app), add_tokenize(app), add_merge(app), add_token_file_info(app)}; }
+std::vector<DataCommand> add_data_commands(CLI::App& app) { return {add_tokenizer(app), add_tokenize(app), add_merge(app), add_token_file_info(app), add_filter(app)}; }
 
 }  // namespace clover

@@ -261,11 +261,6 @@ std::string table_row(const std::string& name, const std::string& limit, int64_t
     return whole.substr(0, whole.find_last_not_of(' ') + 1) + "\n";
 }
 
-std::string limit_text(const FilterRule& rule) {
-    if (!rule.on) return "off";
-    return std::isnan(rule.limit) ? "" : text(rule.limit);
-}
-
 }  // namespace
 
 std::vector<FilterRule> filter_rules(const FilterOptions& options) {
@@ -285,6 +280,11 @@ std::vector<FilterRule> filter_rules(const FilterOptions& options) {
 }
 
 FilterReport filter_documents(const FilterOptions& options) { return Filter(options).run(); }
+
+std::string limit_text(const FilterRule& rule) {
+    if (!rule.on) return "off";
+    return std::isnan(rule.limit) ? "" : text(rule.limit);
+}
 
 std::string filter_table(const FilterReport& report) {
     char head[256];

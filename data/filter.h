@@ -43,6 +43,8 @@ std::vector<FilterRule> filter_rules(const FilterOptions& options);
 /// Writes options.out and options.report, both or neither. Throws InputError with file:line.
 FilterReport filter_documents(const FilterOptions& options);
 
+/// As people read it: "off", "" for a rule without one.
+std::string limit_text(const FilterRule& rule);
 std::string filter_table(const FilterReport& report);
 std::string filter_json(const FilterReport& report);
 
