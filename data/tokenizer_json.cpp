@@ -27,8 +27,12 @@ struct ModelOptions {
     bool fuse_unknown = false, byte_fallback = false, ignore_merges = false;
 };
 
-ModelOptions read_model(const json& spec, const std::string& origin) {
+ModelOptions read_model(const TokenizerJsonFile& file, const json& spec, const std::string& origin) {
     ObjectReader reader(spec, origin + ": model");
+    // Where they are what they should be, they were taken out of the JSON.
+    if (!reader.member("vocab").is_null()) reader.refuse("vocab", "expected an object of tokens and ids");
+    if (!file.has_merges) reader.refuse("merges", "expected an array");
+    reader.member("merges");
     if (reader.has("type") && reader.string("type") != "BPE") reader.refuse("type", "only BPE is supported");
     const json& dropout = reader.member("dropout");
     if (!dropout.is_null() && dropout != 0.0) reader.refuse("dropout", "expected null; merges left out at random are not supported");
@@ -220,7 +224,7 @@ public:
         : Tokenizer(std::move(file)), parts_(read_tokenizer_json(Tokenizer::file().contents, origin)), reader_(parts_.rest, origin),
           normalizer_(reader_.member("normalizer"), origin), pre_tokenizer_(reader_.member("pre_tokenizer"), origin),
           vocabulary_(finished_vocabulary(parts_, origin)), tokens_(all_tokens(parts_, origin)),
-          model_(parts_, read_model(reader_.member("model"), origin), vocabulary_, pre_tokenizer_.byte_level(), origin) {
+          model_(parts_, read_model(parts_, reader_.member("model"), origin), vocabulary_, pre_tokenizer_.byte_level(), origin) {
         read_post_processor(reader_.member("post_processor"), origin + ": post_processor", special_);
         byte_decoder_ = read_decoder(reader_.member("decoder"), origin + ": decoder");
         // Texts are never cut or filled up here.
@@ -311,13 +315,18 @@ private:
         vocabulary.finish(origin + ": model.vocab");
         return vocabulary;
     }
-    /// The vocabulary and the added tokens beyond it.
+    /// The vocabulary and the added tokens beyond it. Hugging Face passes over the ids of added tokens: one that is in model.vocab has that id, others are numbered on
+    /// from the number of tokens in model.vocab. A file that says otherwise would give other ids here and there.
     TokenTable all_tokens(TokenizerJsonFile& parts, const std::string& origin) const {
         TokenTable tokens = vocabulary_;
+        int32_t next = int32_t(vocabulary_.count());
         for (const AddedToken& token : parts.added) {
-            const int32_t known = vocabulary_.find(token.content);
-            require(known < 0 || known == token.id, origin, ": added_tokens: \"", token.content, "\" has the id ", token.id, ", but ", known, " in model.vocab");
-            if (!token.content.empty()) tokens.add(token.content, token.id);
+            if (token.content.empty()) continue;
+            const int32_t known = tokens.find(token.content), expected = known >= 0 ? known : next;
+            require(token.id == expected, origin, ": added_tokens: \"", token.content, "\" has the id ", token.id, ", but Hugging Face's tokenizers gives it ", expected,
+                    known >= 0 ? ", that of the same token before" : ", the next after those before");
+            next = std::max(next, token.id + 1);
+            tokens.add(token.content, token.id);
         }
         tokens.finish(origin + ": added_tokens");
         return tokens;

@@ -47,7 +47,11 @@ public:
             return true;
         }
         if (part_ == Part::vocabulary) throw InputError(text(origin_, ": model.vocab: the token \"", token_, "\" is an array, expected an id"));
-        if (in_model() && key_ == "merges") return enter(Part::merges);
+        if (in_model() && key_ == "merges") {
+            require(!file_.has_merges, origin_, ": model.merges is given twice");
+            file_.has_merges = true;
+            return enter(Part::merges);
+        }
         return open(json::array());
     }
     bool end_array() override {

@@ -21,6 +21,7 @@ struct TokenizerJsonFile {
     };
     std::vector<Merge> merges;
     std::string merge_text;
+    bool has_merges = false;   // the member is there and a list
     std::string_view left(const Merge& m) const { return std::string_view(merge_text).substr(m.first, m.left); }
     std::string_view right(const Merge& m) const { return std::string_view(merge_text).substr(m.first + m.left, m.right); }
 };
