@@ -6,9 +6,9 @@
 //
 // Near: MinHash (Broder 1997) with 256 hash functions, so that two documents agree in a minimum with probability J, in 32 bands of 8. Documents that agree in
 // a whole band are candidates; a candidate is a duplicate if the share of equal minima, which is J with a standard error of √(J (1 − J) / 256), is above the limit.
-//   J                                  0.5    0.6    0.7    0.75   0.8    0.85   0.9    0.95
-//   candidates, 1 − (1 − J^8)^32       0.118  0.418  0.850  0.965  0.997  1.000  1.000  1.000
-//   … and more than 0.8 of minima equal 0.000  0.000  0.000  0.029  0.48   0.98   1.000  1.000
+//   J                                      0.5    0.6    0.7    0.75   0.8    0.85   0.9    0.95
+//   candidates, 1 − (1 − J^8)^32           0.118  0.418  0.850  0.966  0.997  1.000  1.000  1.000
+//   more than 0.8 of the 256 minima equal  0.000  0.000  0.000  0.033  0.525  0.987  1.000  1.000
 // Of two duplicates the one that comes later is dropped (the paper: a random one), and only documents that stay are compared with, so the outcome does not depend
 // on anything but the order of documents. At most 64 documents that agree in a band are remembered for it, so that a flood of half-alike
 // documents takes linear time.
