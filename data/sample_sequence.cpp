@@ -10,6 +10,7 @@
 
 #include "../kernels/error.h"
 #include "hash.h"
+#include "token_record.h"
 
 namespace clover {
 namespace {
@@ -30,7 +31,10 @@ std::vector<double> weights_of(const std::vector<WeightedDataset>& sets, const s
 void check_set(const WeightedDataset& set, int64_t tokens, const SampleOptions& o) {
     require(tokens > o.context, "data set ", set.name, " has ", tokens, " tokens, but one sample of context ", o.context, " needs ", o.context + 1,
             "; add text or lower model.context");
-    const int64_t largest = set.data->largest_token();
+    // A record that fits says it; else the file is read once. Each sample is looked at again when it is drawn.
+    const std::optional<TokenRecord> record = read_token_record(set.data->prefix());
+    const bool known = record && record->tokens == set.data->token_count() && record->largest_token >= 0;
+    const int64_t largest = known ? record->largest_token : set.data->largest_token();
     require(largest < o.vocab, "data set ", set.name, " holds token id ", largest, ", but the vocabulary has ", o.vocab,
             " entries; use the tokenizer the set was made with, or raise model.vocab to ", largest + 1);
 }

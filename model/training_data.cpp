@@ -6,6 +6,7 @@
 #include "../data/packed_windows.h"
 #include "../data/sample_sequence.h"
 #include "../data/text_source.h"
+#include "../data/token_record.h"
 #include "../kernels/random.h"
 #include "trainer.h"
 
@@ -49,13 +50,27 @@ bool predicts_text(const PackedWindows& windows, int64_t context, const std::vec
     return std::any_of(targets.begin(), targets.end(), [&](int32_t id) { return id >= 0 && token_bytes[size_t(id)] > 0; });
 }
 
+/// Bytes of the original text for each byte that its tokens stand for, over all of the file: a normaliser may have shortened or lengthened the text.
+double original_bytes(const IndexedDataset& data, const std::vector<int32_t>& token_bytes) {
+    const std::optional<TokenRecord> record = read_token_record(data.prefix());
+    if (!record || record->tokens != data.token_count()) return 1;
+    int64_t bytes = 0;
+    std::vector<int32_t> tokens;
+    for (int64_t i = 0; i < data.sequence_count(); i++) {
+        tokens.resize(size_t(data.length(i)));
+        data.read(i, 0, data.length(i), tokens.data());
+        for (int32_t id : tokens) bytes += token_bytes[size_t(id)];
+    }
+    return bytes > 0 ? double(record->bytes) / double(bytes) : 1;
+}
+
 ValidSet open_valid(const OpenedSet& set, const Config& config, const std::vector<int32_t>& token_bytes) {
     const int64_t largest = set.data->largest_token(), context = config.model.context;
     require(largest < config.model.vocab, "validation set ", set.name, " (", set.path, ") holds token ", largest, ", but model.vocab is ",
             config.model.vocab, "; it was made with another tokenizer");
     require(predicts_text(PackedWindows(*set.data, context, set.first, set.sequences), context, token_bytes), "validation set ", set.name, " (", set.path,
             ") has no text to predict in its ", set.sequences, " documents; add text or leave the set out");
-    return {.name = set.name, .data = set.data, .first = set.first, .sequences = set.sequences};
+    return {.name = set.name, .data = set.data, .first = set.first, .sequences = set.sequences, .bytes_per_token_byte = original_bytes(*set.data, token_bytes)};
 }
 
 std::vector<DrawnTokens> drawn_tokens(const SampleSequence& order, int64_t context, int64_t samples) {
