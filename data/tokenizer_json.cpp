@@ -30,9 +30,8 @@ struct ModelOptions {
 ModelOptions read_model(const TokenizerJsonFile& file, const json& spec, const std::string& origin) {
     ObjectReader reader(spec, origin + ": model");
     // Where they are what they should be, they were taken out of the JSON.
-    if (!reader.member("vocab").is_null()) reader.refuse("vocab", "expected an object of tokens and ids");
-    if (!file.has_merges) reader.refuse("merges", "expected an array");
-    reader.member("merges");
+    if (!file.has_vocabulary || reader.has("vocab")) reader.refuse("vocab", "expected an object of tokens and ids, once");
+    if (!file.has_merges || reader.has("merges")) reader.refuse("merges", "expected an array, once");
     if (reader.has("type") && reader.string("type") != "BPE") reader.refuse("type", "only BPE is supported");
     const json& dropout = reader.member("dropout");
     if (!dropout.is_null() && dropout != 0.0) reader.refuse("dropout", "expected null; merges left out at random are not supported");
@@ -223,8 +222,8 @@ public:
     JsonTokenizer(TokenizerFile file, const std::string& origin, const std::string& end_of_document)
         : Tokenizer(std::move(file)), parts_(read_tokenizer_json(Tokenizer::file().contents, origin)), reader_(parts_.rest, origin),
           normalizer_(reader_.member("normalizer"), origin), pre_tokenizer_(reader_.member("pre_tokenizer"), origin),
-          vocabulary_(finished_vocabulary(parts_, origin)), tokens_(all_tokens(parts_, origin)),
-          model_(parts_, read_model(parts_, reader_.member("model"), origin), vocabulary_, pre_tokenizer_.byte_level(), origin) {
+          options_(read_model(parts_, reader_.member("model"), origin)), vocabulary_(finished_vocabulary(parts_, origin)),
+          tokens_(all_tokens(parts_, origin)), model_(parts_, options_, vocabulary_, pre_tokenizer_.byte_level(), origin) {
         read_post_processor(reader_.member("post_processor"), origin + ": post_processor", special_);
         byte_decoder_ = read_decoder(reader_.member("decoder"), origin + ": decoder");
         // Texts are never cut or filled up here.
@@ -344,8 +343,12 @@ private:
     }
     void fill_bytes() {
         bytes_.resize(size_t(vocab_size()));
+        const auto decoded = [&](std::string_view token) { return byte_decoder_ ? bytes_of_spelling(token) : std::string(token); };
         for (int32_t id = 0; id < vocab_size(); id++)
-            if (tokens_.has(id)) bytes_[size_t(id)] = byte_decoder_ ? bytes_of_spelling(tokens_.token(id)) : std::string(tokens_.token(id));
+            if (tokens_.has(id)) bytes_[size_t(id)] = decoded(tokens_.token(id));
+        // A token that is looked for in normalized text also decodes to that.
+        for (const AddedToken& token : parts_.added)
+            if (token.normalized && !token.content.empty()) bytes_[size_t(token.id)] = decoded(normalizer_.normalize(token.content));
     }
     bool is_special(int32_t id) const { return special_ids_[size_t(id)]; }
 
@@ -362,6 +365,7 @@ private:
     ObjectReader reader_;
     Normalizer normalizer_;
     PreTokenizer pre_tokenizer_;
+    ModelOptions options_;
     TokenTable vocabulary_, tokens_;
     BytePairModel model_;
     AddedTokenMatcher raw_, normalized_;

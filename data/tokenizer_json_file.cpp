@@ -36,7 +36,11 @@ public:
     bool start_object(size_t) override {
         if (part_ == Part::merges) refuse_merge();
         if (part_ == Part::vocabulary) throw InputError(text(origin_, ": model.vocab: the token \"", token_, "\" is an object, expected an id"));
-        if (in_model() && key_ == "vocab") return enter(Part::vocabulary);
+        if (in_model() && key_ == "vocab") {
+            require(!file_.has_vocabulary, origin_, ": model.vocab is given twice");
+            file_.has_vocabulary = true;
+            return enter(Part::vocabulary);
+        }
         return open(json::object());
     }
     bool end_object() override { return part_ == Part::vocabulary ? leave() : close(); }

@@ -21,7 +21,7 @@ struct TokenizerJsonFile {
     };
     std::vector<Merge> merges;
     std::string merge_text;
-    bool has_merges = false;   // the member is there and a list
+    bool has_vocabulary = false, has_merges = false;  // the member is there, and an object, an array
     std::string_view left(const Merge& m) const { return std::string_view(merge_text).substr(m.first, m.left); }
     std::string_view right(const Merge& m) const { return std::string_view(merge_text).substr(m.first + m.left, m.right); }
 };
