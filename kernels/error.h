@@ -4,11 +4,19 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace clover {
 
+/// Line feeds and other control characters, which a name or a value may have brought along, become spaces.
+inline std::string in_one_line(std::string message) {
+    for (char& c : message)
+        if ((c >= 0 && c < 0x20) || c == 0x7f) c = ' ';
+    return message;
+}
+
 struct Error : std::runtime_error {
-    using std::runtime_error::runtime_error;
+    explicit Error(std::string message) : std::runtime_error(in_one_line(std::move(message))) {}
 };
 struct InputError : Error {
     using Error::Error;
