@@ -1,9 +1,12 @@
 #include "commands.h"
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 
+#include "../kernels/error.h"
 #include "bpe_trainer.h"
 #include "filter.h"
 #include "progress.h"
@@ -233,6 +236,15 @@ DataCommand add_filter(CLI::App& app) {
 
 }  // namespace
 
-std::vector<DataCommand> add_data_commands(CLI::App& app) { return {add_tokenizer(app), add_tokenize(app), add_merge(app), add_token_file_info(app), add_filter(app)}; }
+std::vector<DataCommand> add_data_commands(CLI::App& app) {
+    std::vector<DataCommand> commands = {add_tokenizer(app), add_tokenize(app), add_merge(app), add_token_file_info(app), add_filter(app)};
+    for (DataCommand& command : commands)
+        command.run = [run = command.run] {
+            const int code = run();
+            if (std::fflush(stdout) != 0 || std::ferror(stdout)) throw Error(text("cannot write the output: ", std::strerror(errno)));
+            return code;
+        };
+    return commands;
+}
 
 }  // namespace clover

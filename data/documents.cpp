@@ -203,6 +203,9 @@ std::string DocumentReader::place(const RawDocument& document) const {
 
 std::string_view document_text(const RawDocument& raw, const DocumentOptions& options, const std::string& place, std::string& scratch) {
     if (!raw.json) return raw.bytes;
+    // The parser would take a zero byte for the end and pass over what follows.
+    const size_t zero = raw.bytes.find('\0');
+    require(zero == std::string::npos, place, ": not valid JSON at byte ", zero + 1, " of the line: a zero byte; write the file again");
     TextField field(options.key, scratch);
     require(nlohmann::json::sax_parse(raw.bytes.begin(), raw.bytes.end(), &field), place, ": not valid JSON at byte ", field.error_byte,
             " of the line; expected one object {\"", options.key, "\": …} a line");

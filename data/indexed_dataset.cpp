@@ -292,15 +292,21 @@ void IndexedDatasetWriter::write_index() {
 
 namespace {
 
-/// .bin takes its name, then .idx; a pair that stood there before loses its .idx first.
+/// Whether there was such a file.
+bool remove_file(const std::string& path) {
+    const bool removed = ::unlink(path.c_str()) == 0;
+    if (!removed && errno != ENOENT) throw Error(text("cannot replace ", path, ": ", std::strerror(errno)));
+    return removed;
+}
+
+/// .bin takes its name, then .idx; a pair that stood there before loses its .idx first. Its record (token_record.h) goes before that: at no moment does an
+/// old record stand beside a new token file.
 void commit_pair(const std::string& prefix, NewFile& bin_file, NewFile& idx_file) {
     bin_file.sync();
     idx_file.sync();
     const std::string bin = prefix + ".bin", idx = prefix + ".idx";
-    if (::unlink(idx.c_str()) == 0)
-        sync_folder_of(idx);
-    else if (errno != ENOENT)
-        throw Error(text("cannot replace ", idx, ": ", std::strerror(errno)));
+    const bool record_removed = remove_file(prefix + ".json");
+    if (remove_file(idx) || record_removed) sync_folder_of(idx);
     bin_file.commit();
     try {
         idx_file.commit();

@@ -1,7 +1,5 @@
 #include "tokenize.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -93,8 +91,6 @@ TokenRecord tokenize(const Tokenizer& tokenizer, const TokenizeOptions& options)
     record.tokens = writer.token_count();
     record.end_of_document = options.append_eod ? tokenizer.end_of_document() : -1;
     record.largest_token = writer.largest_token();
-    // No moment may come at which an old record stands beside a new token file.
-    ::unlink((options.out + ".json").c_str());
     writer.finish();
     write_token_record(options.out, record);
     return record;
@@ -117,7 +113,6 @@ void merge_token_files_and_records(const std::vector<std::string>& prefixes, con
         all->documents += record->documents, all->bytes += record->bytes, all->tokens += record->tokens, all->empty_documents += record->empty_documents;
         all->largest_token = std::max(all->largest_token, record->largest_token);
     }
-    ::unlink((out + ".json").c_str());
     merge_token_files(prefixes, out);
     if (all) write_token_record(out, *all);
 }

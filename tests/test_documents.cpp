@@ -103,6 +103,7 @@ TEST_SUITE("documents") {
         check("{\"text\": \"\\ud800\"}", "a.jsonl:3: not valid JSON");
         check("{\"text\": \"\xff\"}", "a.jsonl:3: not valid JSON");
         check("{\"text\": \"a\"} x", "a.jsonl:3: not valid JSON");
+        check(std::string("{\"text\": \"a\"}\0{\"text\": \"lost\"}", 30), "a.jsonl:3: not valid JSON at byte 14 of the line: a zero byte");
         CHECK_THROWS_WITH_AS(read_all({folder / "none.txt"}), Contains("none.txt: No such file"), InputError);
         CHECK_THROWS_WITH_AS(read_all({folder.file("z.txt.gz", "not packed")}), Contains("z.txt.gz: byte 0: not a gzip file"), InputError);
         std::string packed = folder.contents(std::filesystem::path(gz_file(folder, "p.txt.gz", std::string(100000, 'x') + "end")).filename().string());

@@ -153,6 +153,9 @@ TEST_SUITE("tokenize") {
         wide.finish();
         CHECK_THROWS_WITH_AS(merge_token_files_and_records({folder / "a", folder / "wide"}, folder / "m2"), Contains("dtype code 4"), InputError);
         CHECK(!std::filesystem::exists(folder / "m2.bin"));
+        // A merge that fails takes nothing from what stood there.
+        CHECK_THROWS_AS(merge_token_files_and_records({folder / "a", folder / "wide"}, folder / "merged"), InputError);
+        CHECK(folder.contents("merged.json") == folder.contents("all.json"));
         // Without a record for every part there is none for the whole; of two tokenizers there is no whole.
         std::filesystem::remove(folder / "b.json");
         merge_token_files_and_records({folder / "a", folder / "b"}, folder / "merged");
