@@ -23,7 +23,7 @@ class RepetitionFilter {
 public:
     RepetitionFilter();
     /// The values that repetition_rules() limit, in their order, of a UTF-8 text. Linear in time whatever the text is, because hashes are keyed at random; takes at
-    /// most 60 bytes for each word and 60 for each line.
+    /// most some 130 bytes for each word (100,000 of them where max_words holds) or line.
     const std::vector<double>& values(std::string_view text);
 
 private:
