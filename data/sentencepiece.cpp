@@ -39,7 +39,11 @@ public:
           normalizer_(model_.normalizer, model_.whitespace_as_suffix, user_defined_, origin) {
         if (model_.kind == Kind::unigram) unigram_.emplace(model_, origin);
         else bpe_.emplace(model_, table_, user_defined_);
-        if (!model_.denormalizer.charsmap.empty()) denormalizer_.emplace(model_.denormalizer, false, no_pieces_, origin);
+        if (const NormalizerSpec& spec = model_.denormalizer; !spec.charsmap.empty()) {
+            require(!spec.add_dummy_prefix && !spec.remove_extra_whitespaces && !spec.escape_whitespaces, origin,
+                    ": denormalizer_spec changes spaces (add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces), which is not supported; expected all three to be false");
+            denormalizer_.emplace(spec, false, no_pieces_, origin);
+        }
         end_of_document_ = choose_end_token(*this, end_of_document, origin);
     }
 

@@ -336,6 +336,7 @@ TEST_SUITE("sentencepiece") {
         CHECK(refusal(unknown + field(2, field(35, 1))).find("the piece of byte 0 is missing") != std::string::npos);
         CHECK(refusal(unknown + piece("a", 0, 7)).find("piece type 7 is not known") != std::string::npos);
         CHECK(refusal(unknown + trainer(5)).find("model_type 5 is not known") != std::string::npos);
+        CHECK(refusal(unknown + piece("a") + field(5, field(2, std::string("map")))).find("denormalizer_spec changes spaces") != std::string::npos);
         CHECK(refusal("no model").find("m.model: byte ") == 0);
     }
 
