@@ -174,6 +174,42 @@ TEST_SUITE("indexed dataset") {
         CHECK_THROWS_AS(writer.add_document({-1}), Error);
     }
 
+    TEST_CASE("Megatron-core's own files (golden/make_indexed_dataset.py): read, written and merged to the same bytes") {
+        const std::string golden = (std::filesystem::path(__FILE__).parent_path() / "golden/megatron-").string();
+        const auto bytes = [](const std::string& path) {
+            std::ifstream in(path, std::ios::binary);
+            return std::string(std::istreambuf_iterator<char>(in), {});
+        };
+        TemporaryFolder folder;
+        IndexedDatasetWriter writer(folder / "a", 65499);
+        writer.add_document({104, 105, 256});
+        writer.add_document({0, 255, 65498, 256});
+        writer.add_document({256});
+        writer.finish();
+        CHECK(folder.contents("a.bin") == bytes(golden + "a.bin"));
+        CHECK(folder.contents("a.idx") == bytes(golden + "a.idx"));
+        merge_token_files({golden + "a", golden + "b"}, folder / "merged");
+        CHECK(folder.contents("merged.bin") == bytes(golden + "merged.bin"));
+        CHECK(folder.contents("merged.idx") == bytes(golden + "merged.idx"));
+        const IndexedDataset b(golden + "b");
+        CHECK(b.document_count() == 3);
+        CHECK(b.sequence_count() == 5);
+        CHECK(b.first_sequence(1) == 2);
+        CHECK(b.first_sequence(2) == 2);
+        CHECK(sequence(b, 0) == std::vector<int32_t>{1, 2});
+        CHECK(sequence(b, 2) == std::vector<int32_t>{4, 5, 6});
+        CHECK(sequence(b, 3).empty());
+    }
+
+    TEST_CASE("modes of multimodal files: all text is read, others are refused by name") {
+        TemporaryFolder folder;
+        folder.file("a.bin", good_bin());
+        folder.file("a.idx", good_idx() + std::string(4, '\0'));
+        CHECK(IndexedDataset(folder / "a").sequence_count() == 4);
+        folder.file("a.idx", good_idx() + std::string("\0\0\1\0", 4));
+        CHECK_THROWS_WITH_AS(IndexedDataset(folder / "a"), Contains("a.idx: byte 116: sequence 2 has mode 1; multimodal data is not supported"), InputError);
+    }
+
     TEST_CASE("a vocabulary of 65500 takes i32; what was written comes back, across the writer's buffer") {
         TemporaryFolder folder;
         std::vector<int32_t> large;
