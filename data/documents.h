@@ -25,7 +25,7 @@ struct RawDocument {
 
 class DocumentReader {
 public:
-    /// Inputs are files, folders (searched to any depth in the order of their paths, for .txt, .jsonl and these with .gz; others are counted as skipped) and "-",
+    /// Inputs are files, folders (searched to any depth in the order of their paths, for .txt, .jsonl and these with .gz; others are passed over) and "-",
     /// standard input. Throws InputError for one that does not exist, or a folder without any such file.
     DocumentReader(const std::vector<std::string>& inputs, DocumentOptions options = {});
     ~DocumentReader();
