@@ -233,7 +233,7 @@ public:
         reader_.finish();
         for (const std::vector<int32_t>* ids : {&special_.before, &special_.after})
             for (int32_t id : *ids) require(tokens_.has(id), origin, ": post_processor: there is no token with the id ", id);
-        add_matchers();
+        add_matchers(origin);
         fill_bytes();
         merge_count_ = model_.merges().count();
         parts_ = {};
@@ -330,11 +330,13 @@ private:
         tokens.finish(origin + ": added_tokens");
         return tokens;
     }
-    void add_matchers() {
+    void add_matchers(const std::string& origin) {
         special_ids_.assign(size_t(vocab_size()), false);
         for (const AddedToken& token : parts_.added) {
             if (token.content.empty()) continue;
-            if (token.normalized) normalized_.add(token, normalizer_.normalize(token.content));
+            const std::string spelling = token.normalized ? normalizer_.normalize(token.content) : token.content;
+            require(!spelling.empty(), origin, ": added_tokens: nothing is left of \"", token.content, "\" when it is normalized");
+            if (token.normalized) normalized_.add(token, spelling);
             else raw_.add(token, token.content);
             special_ids_[size_t(token.id)] = special_ids_[size_t(token.id)] || token.special;
         }

@@ -227,6 +227,9 @@ TEST_SUITE("tokenizer.json") {
         check("/added_tokens", json::array({json::object({{"id", 256}, {"content", "xx"}, {"surprise", 1}})}), "added_tokens[0].surprise: this member is not supported");
         check("/added_tokens", json::array({added(300, "<z>")}), "\"<z>\" has the id 300, but Hugging Face's tokenizers gives it 256");
         check("/added_tokens", json::array({added(256, "a")}), "\"a\" has the id 256, but Hugging Face's tokenizers gives it 97");
+        json vanishing = with(base256(), "/normalizer", {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", ""}});
+        vanishing["added_tokens"] = json::array({json({{"id", 256}, {"content", "  "}, {"normalized", true}})});
+        CHECK_THROWS_WITH_AS(load(vanishing), Contains("added_tokens: nothing is left of \"  \" when it is normalized"), InputError);
         CHECK_THROWS_WITH_AS(load_text("{\"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}, \"model\": 1}"), Contains("\"model\" is given twice"), InputError);
         CHECK_THROWS_WITH_AS(load_text("{\"a\": "), Contains("t.json: not valid JSON at byte 7"), InputError);
         CHECK_THROWS_WITH_AS(load_text("[]"), Contains("t.json: is an array, expected an object"), InputError);
