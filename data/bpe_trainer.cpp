@@ -13,6 +13,7 @@
 #include "new_file.h"
 #include "ordered.h"
 #include "pre_tokenizer.h"
+#include "progress.h"
 #include "tokenizer_styles.h"
 #include "utf8.h"
 
@@ -31,7 +32,8 @@ using WordCounts = std::unordered_map<std::string, int64_t, BytesHash, std::equa
 struct Batch {
     std::vector<RawDocument> documents;
     std::vector<std::string> places;
-    int64_t bytes = 0;  // of text
+    int64_t bytes = 0;       // of text
+    int64_t bytes_read = 0;  // of the inputs, when it was taken
 };
 
 bool read_batch(DocumentReader& reader, Batch& batch) {
@@ -42,6 +44,7 @@ bool read_batch(DocumentReader& reader, Batch& batch) {
         batch.places.push_back(reader.place(document));
         batch.documents.push_back(std::move(document));
     }
+    batch.bytes_read = reader.bytes_read();
     return !batch.documents.empty();
 }
 
@@ -65,10 +68,14 @@ std::vector<std::pair<std::string, int64_t>> count_all(const BpeTraining& option
     const DocumentOptions document_options{.format = DocumentFormat::automatic, .key = options.key};
     DocumentReader reader(inputs, document_options);
     std::vector<WordCounts> counts(static_cast<size_t>(threads));
+    Progress progress("counting words");
     ordered_parallel<Batch>(
         threads, [&](Batch& batch) { return read_batch(reader, batch); },
         [&](Batch& batch, int worker) { count_words(batch, pre_tokenizer, document_options, counts[size_t(worker)], batch.bytes); },
-        [&](Batch& batch) { report.documents += int64_t(batch.documents.size()), report.bytes += batch.bytes; });
+        [&](Batch& batch) {
+            report.documents += int64_t(batch.documents.size()), report.bytes += batch.bytes;
+            progress.show(batch.bytes_read, reader.bytes_total(), text(report.documents, " documents"));
+        });
     WordCounts& all = counts[0];
     for (size_t i = 1; i < counts.size(); i++) {
         for (const auto& [word, count] : counts[i]) all[word] += count;
