@@ -244,13 +244,15 @@ void add_bench(CLI::App& app, BenchOptions& o) {
 }
 
 // CLI11 would only say that a command is missing.
-void check_command(CLI::App& app, const std::string& first) {
+void check_command(CLI::App& app, int argc, char** argv) {
     std::string names;
-    for (const CLI::App* c : app.get_subcommands({})) {
-        if (c->get_name() == first) return;
+    const std::string first = argc > 0 ? argv[0] : "-";
+    for (CLI::App* c : app.get_subcommands({})) {
+        if (c->get_name() == first) return check_command(*c, argc - 1, argv + 1);
         names += (names.empty() ? "" : ", ") + c->get_name();
     }
-    require(first[0] == '-', "there is no command ", first, "; the commands are ", names);
+    const std::string of = app.get_name().empty() ? "" : app.get_name() + " ";
+    require(names.empty() || first[0] == '-', "there is no command ", of, first, "; the commands are ", names);
 }
 
 int run(int argc, char** argv) {
@@ -265,7 +267,7 @@ int run(int argc, char** argv) {
     add_corpus(app, corpus_options);
     add_bench(app, bench_options);
     const std::vector<DataCommand> data_commands = add_data_commands(app);
-    check_command(app, argc > 1 ? argv[1] : "-");
+    check_command(app, argc - 1, argv + 1);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {

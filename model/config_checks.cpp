@@ -80,6 +80,7 @@ std::vector<std::string> config_warnings(const Config& c) {
     if (c.optimizer.warmup > run && c.optimizer.start_lr < c.optimizer.lr)
         warnings.push_back(text("optimizer.warmup = ", c.optimizer.warmup, " is longer than the run of ", run,
                                 in_samples ? " samples" : " steps", "; the learning rate never reaches optimizer.lr"));
+    if (!c.data.split.empty() && c.data.split[1] == 0) warnings.push_back("data.split leaves no share for validation; the run is not validated");
     return warnings;
 }
 

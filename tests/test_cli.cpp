@@ -263,6 +263,16 @@ TEST_SUITE("cli") {
         refused("bench train missing.toml", {"missing.toml"});
         refused("corpus missing.toml --out c", {"missing.toml"});
         refused("fly", {"fly"});
+        refused("tokenizer encod --tokenizer bytes", {"there is no command tokenizer encod", "encode, decode"});
+        refused("bench fly", {"there is no command bench fly"});
+        refused("train run.toml --set data.tokenizer=nowhere.json", {"nowhere.json"});
+        refused("train run.toml --set data.tokenizer=run.toml", {"run.toml"});
+        refused("train run.toml --set data.reset_positions=true", {"reset_positions", "alibi"});
+        refused("tokenize --tokenizer bytes --out x nowhere.txt", {"nowhere.txt"});
+        refused("tokenize --tokenizer bytes --out x run.toml", {"run.toml", "--format"});
+        refused("tokenizer train --vocab 100 --out t.json text.txt", {"100", "260"});
+        refused("merge --out x nowhere", {"nowhere"});
+        refused("filter --out x.jsonl --disable wrods text.txt", {"wrods", "min_words"});
         refused("", {"subcommand"});
         CHECK(p.run("--help").code == 0);
         CHECK(contains(p.run("train --help").out, "optimizer.warmup"));
@@ -381,6 +391,32 @@ TEST_SUITE("cli") {
         CHECK(p.run("generate --checkpoint run --prompt abc --temperature -1").code == 2);
         CHECK(p.run("generate --checkpoint run --prompt abc --temperature nan").code == 2);
         CHECK(p.run("generate --checkpoint run --prompt abc --top-p NaN").code == 2);
+    }
+
+    TEST_CASE("from text to generated text with a tokenizer of one's own, whose file may be gone afterwards") {
+        Program p;
+        p.prepare();
+        REQUIRE(p.run("tokenizer train --vocab 300 --style gpt2 --out t.json text.txt").code == 0);
+        REQUIRE(p.run("tokenize --tokenizer t.json --out set text.txt text.txt").code == 0);
+        const std::string options = "--set data.tokenizer=t.json --set model.vocab=300 --set 'data.train=[\"set\"]' --set data.valid=text.txt --set train.steps=6 --set train.eval_every=3";
+        const Result trained = p.run("train run.toml --out run " + options);
+        INFO(trained.err);
+        REQUIRE(trained.code == 0);
+        CHECK(contains(trained.out, "tokens drawn"));
+        std::istringstream lines(p.folder.contents("run/log.jsonl"));
+        int64_t drawn = -1;
+        for (std::string line; std::getline(lines, line);)
+            if (const json entry = json::parse(line); entry.contains("drawn")) drawn = entry["drawn"]["set"];
+        CHECK(drawn == 6 * 4 * 16);
+        // Bits per byte are those of the text: of all of it, whatever its tokens are.
+        const Result all = p.run("train run.toml --out all --set train.eval_batches=0 " + options);
+        CHECK(contains(p.folder.contents("all/log.jsonl"), "\"bytes\":59"));
+        CHECK(contains(p.run("train run.toml --out other --set 'data.train=[\"set\"]'").err, "was made with tokenizer tokenizer.json-"));
+        std::filesystem::remove(p.folder / "t.json");
+        const Result generated = p.run("generate --checkpoint run --prompt abc --max-tokens 5 --seed 2");
+        CHECK(generated.code == 0);
+        CHECK(generated.out.starts_with("abc"));
+        CHECK(p.run("generate --checkpoint run --prompt abc --max-tokens 5 --seed 2").out == generated.out);
     }
 
     TEST_CASE("bench: one JSON object; peak memory within 1.1 of what was planned") {

@@ -385,6 +385,8 @@ TEST_CASE("parts of sets: ranges and splits") {
     for (const char* range : {"[0.5, 0.5]", "[-0.1, 1]", "[0, 1.1]", "[0.5]", "0.5", "[0, nan]", "['a', 'b']"})
         CHECK(contains(refused_override(text("data.train=[{path = 'a', range = ", range, "}]")), "[from, to], 0 <= from < to <= 1"));
     CHECK(parse(small, {"data.split=[949, 50, 1]"}).data.split == std::vector<double>{949, 50, 1});
+    CHECK(config_warnings(parse(small, {"data.split=[949, 50, 1]"})).empty());
+    CHECK(config_warnings(parse(small, {"data.split=[100, 0, 0]"})) == std::vector<std::string>{"data.split leaves no share for validation; the run is not validated"});
     for (const char* split : {"[1, 1]", "[1, -1, 1]", "[0, 0, 0]", "'949,50,1'", "[1, 1, nan]"})
         CHECK(contains(refused_override(text("data.split=", split)), "three numbers of at least 0"));
     CHECK(contains(refused_override("data.split=[0, 1, 0]"), "leaves nothing to train on"));
