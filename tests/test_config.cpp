@@ -420,6 +420,7 @@ TEST_CASE("positions begin anew only where the model counts them") {
 
 TEST_CASE("hostile and unreadable files") {
     CHECK(contains(refusal("[`ata]\nx = 1\n"), "run.toml: not TOML: malformed"));  // toml++ asserts there
+    CHECK(contains(refusal("x\xc3\xa9\xc3\xb3 = 1\n"), "run.toml:1: "));                           // and has no answer for these
     CHECK(contains(refusal("[train\n"), "run.toml:1: not TOML"));
     CHECK(contains(refusal("[train]\nsteps = \n"), "run.toml:2: not TOML"));
     CHECK(contains(refusal("[train]\nsteps = \"\xff\"\n"), "run.toml:2: not TOML"));
