@@ -28,25 +28,9 @@ struct BytesHash {
 };
 using WordCounts = std::unordered_map<std::string, int64_t, BytesHash, std::equal_to<>>;
 
-/// Documents are handed to the threads a megabyte at a time.
-struct Batch {
-    std::vector<RawDocument> documents;
-    std::vector<std::string> places;
-    int64_t bytes = 0;       // of text
-    int64_t bytes_read = 0;  // of the inputs, when it was taken
+struct Batch : DocumentBatch {
+    int64_t bytes = 0;  // of text
 };
-
-bool read_batch(DocumentReader& reader, Batch& batch) {
-    size_t bytes = 0;
-    RawDocument document;
-    while (bytes < (size_t{1} << 20) && reader.next(document)) {
-        bytes += document.bytes.size();
-        batch.places.push_back(reader.place(document));
-        batch.documents.push_back(std::move(document));
-    }
-    batch.bytes_read = reader.bytes_read();
-    return !batch.documents.empty();
-}
 
 void count_words(const Batch& batch, const PreTokenizer& pre_tokenizer, const DocumentOptions& options, WordCounts& counts, int64_t& bytes) {
     std::string scratch, valid;
@@ -70,7 +54,7 @@ std::vector<std::pair<std::string, int64_t>> count_all(const BpeTraining& option
     std::vector<WordCounts> counts(static_cast<size_t>(threads));
     Progress progress("counting words");
     ordered_parallel<Batch>(
-        threads, [&](Batch& batch) { return read_batch(reader, batch); },
+        threads, [&](Batch& batch) { return next_batch(reader, batch); },
         [&](Batch& batch, int worker) { count_words(batch, pre_tokenizer, document_options, counts[size_t(worker)], batch.bytes); },
         [&](Batch& batch) {
             report.documents += int64_t(batch.documents.size()), report.bytes += batch.bytes;

@@ -201,6 +201,18 @@ std::string DocumentReader::place(const RawDocument& document) const {
     return document.json ? text(name, ":", document.line) : name;
 }
 
+bool next_batch(DocumentReader& reader, DocumentBatch& batch) {
+    size_t bytes = 0;
+    RawDocument document;
+    while (bytes < chunk_bytes && reader.next(document)) {
+        bytes += document.bytes.size();
+        batch.places.push_back(reader.place(document));
+        batch.documents.push_back(std::move(document));
+    }
+    batch.bytes_read = reader.bytes_read();
+    return !batch.documents.empty();
+}
+
 std::string_view document_text(const RawDocument& raw, const DocumentOptions& options, const std::string& place, std::string& scratch) {
     if (!raw.json) return raw.bytes;
     // The parser would take a zero byte for the end and pass over what follows.

@@ -44,6 +44,15 @@ private:
     std::unique_ptr<Impl> impl_;
 };
 
+/// Some documents on their way from the reader's thread to others: about a megabyte, or one.
+struct DocumentBatch {
+    std::vector<RawDocument> documents;
+    std::vector<std::string> places;  // of each
+    int64_t bytes_read = 0;           // DocumentReader::bytes_read() when they had been read
+};
+/// False at the end.
+bool next_batch(DocumentReader& reader, DocumentBatch& batch);
+
 /// The text of a document: a view of raw.bytes, or of `scratch` for JSON. Throws InputError that opens with `place`. A JSON text with a lone surrogate or bytes
 /// that are not UTF-8 is refused; plain text may hold any bytes.
 std::string_view document_text(const RawDocument& raw, const DocumentOptions& options, const std::string& place, std::string& scratch);

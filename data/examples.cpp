@@ -17,8 +17,8 @@ void mask_targets(const int32_t* ids, const ExampleOptions& options, int32_t* ta
         if ((!options.train_on_eod && targets[t] == eod) || (!options.train_after_eod && ids[t] == eod)) targets[t] = -1;
 }
 
-std::vector<RowRange> document_rows(const int32_t* ids, int64_t rows, const ExampleOptions& options) {
-    std::vector<RowRange> documents;
+void document_rows(const int32_t* ids, int64_t rows, const ExampleOptions& options, std::vector<RowRange>& documents) {
+    documents.clear();
     int64_t first = 0;
     for (int64_t row = 0; row < rows; row++) {
         const bool ends = ids[row] == options.end_of_document || (row + 1) % options.context == 0;
@@ -26,7 +26,6 @@ std::vector<RowRange> document_rows(const int32_t* ids, int64_t rows, const Exam
         documents.push_back({first, row + 1 - first});
         first = row + 1;
     }
-    return documents;
 }
 
 }  // namespace clover

@@ -22,7 +22,8 @@ void mask_targets(const int32_t* ids, const ExampleOptions& options, int32_t* ta
 struct RowRange {
     int64_t first, count;
 };
-/// The documents in ids (rows), which are sequences of T one after the other. A document ends with its end-of-document token; every sequence begins one.
-std::vector<RowRange> document_rows(const int32_t* ids, int64_t rows, const ExampleOptions& options);
+/// Sets `documents` to those in ids (rows), which are sequences of T one after the other. A document ends with its end-of-document token; every sequence
+/// begins one.
+void document_rows(const int32_t* ids, int64_t rows, const ExampleOptions& options, std::vector<RowRange>& documents);
 
 }  // namespace clover

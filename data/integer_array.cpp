@@ -1,18 +1,12 @@
 #include "integer_array.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <bit>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
 #include "../kernels/error.h"
-#include "new_file.h"
 
 namespace clover {
 namespace {
@@ -36,19 +30,10 @@ std::string header_of(IntegerType type, const std::vector<int64_t>& shape) {
     return header + dictionary;
 }
 
-/// Closes the file when it goes.
-struct File {
-    int fd;
-    ~File() {
-        if (fd >= 0) ::close(fd);
-    }
-};
-
 }  // namespace
 
 IntegerArray::~IntegerArray() {
     if (map_) ::munmap(map_, map_bytes_);
-    if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 void IntegerArray::swap(IntegerArray& other) noexcept {
@@ -58,8 +43,8 @@ void IntegerArray::swap(IntegerArray& other) noexcept {
     memory_.swap(other.memory_);
     std::swap(map_, other.map_);
     std::swap(map_bytes_, other.map_bytes_);
-    path_.swap(other.path_);
-    temporary_.swap(other.temporary_);
+    file_.swap(other.file_);
+    read_.swap(other.read_);
 }
 
 IntegerArray IntegerArray::in_memory(IntegerType type, std::vector<int64_t> shape) {
@@ -71,52 +56,36 @@ IntegerArray IntegerArray::in_memory(IntegerType type, std::vector<int64_t> shap
     return array;
 }
 
-void IntegerArray::map(const std::string& path, int fd, size_t bytes, size_t header, bool writable) {
-    void* p = ::mmap(nullptr, bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
-    if (p == MAP_FAILED) throw Error(text("cannot map ", path, ": ", std::strerror(errno)));
-    map_ = p;
-    map_bytes_ = bytes;
-    values_ = static_cast<char*>(p) + header;
-}
-
 IntegerArray IntegerArray::create(const std::string& path, IntegerType type, std::vector<int64_t> shape) {
     IntegerArray array;
     array.type_ = type;
     array.count_ = product(shape);
-    array.path_ = path;
     const std::string header = header_of(type, shape);
-    const size_t bytes = header.size() + size_t(array.count_ * size_of(type));
-    std::string temporary = text(path, ".tmp-", ::getpid());
-    const File file{::open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)};
-    if (file.fd < 0) throw Error(text("cannot create ", path, ": ", std::strerror(errno)));
-    array.temporary_ = temporary;
-    // A page of a mapping that finds no room on the disk would end the process.
-    if (const int reason = ::posix_fallocate(file.fd, 0, off_t(bytes))) throw Error(text("cannot write ", path, ": ", std::strerror(reason)));
-    array.map(path, file.fd, bytes, header.size(), true);
+    remove_leftovers(path);
+    array.file_ = std::make_unique<NewFile>(path);
+    array.map_bytes_ = header.size() + size_t(array.count_ * size_of(type));
+    array.map_ = array.file_->map(array.map_bytes_);
+    array.values_ = static_cast<char*>(array.map_) + header.size();
     std::memcpy(array.map_, header.data(), header.size());
     return array;
 }
 
 void IntegerArray::commit() {
-    if (temporary_.empty()) return;
-    if (::msync(map_, map_bytes_, MS_SYNC) != 0) throw Error(text("cannot write ", path_, ": ", std::strerror(errno)));
-    if (std::rename(temporary_.c_str(), path_.c_str()) != 0) throw Error(text("cannot rename the finished file to ", path_, ": ", std::strerror(errno)));
-    temporary_.clear();
-    sync_folder_of(path_);
+    CLOVER_CHECK(file_ != nullptr);
+    file_->commit();
+    file_.reset();
 }
 
 IntegerArray IntegerArray::open(const std::string& path, IntegerType type, const std::vector<int64_t>& shape) {
-    const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-    require(file.fd >= 0, "cannot open ", path, ": ", std::strerror(errno));
     IntegerArray array;
     array.type_ = type;
     array.count_ = product(shape);
     const std::string header = header_of(type, shape);
     const size_t bytes = header.size() + size_t(array.count_ * size_of(type));
-    struct stat info;
-    require(::fstat(file.fd, &info) == 0 && S_ISREG(info.st_mode) && size_t(info.st_size) == bytes, path, ": not a file of ", bytes, " bytes");
-    array.map(path, file.fd, bytes, header.size(), false);
-    require(std::memcmp(array.map_, header.data(), header.size()) == 0, path, ": its first ", header.size(), " bytes are not the header expected");
+    array.read_ = std::make_unique<MappedFile>(path);
+    require(array.read_->size() == bytes, path, ": ", array.read_->size(), " bytes, expected ", bytes);
+    require(std::memcmp(array.read_->data(), header.data(), header.size()) == 0, path, ": its first ", header.size(), " bytes are not the header expected");
+    array.values_ = const_cast<unsigned char*>(array.read_->data()) + header.size();
     return array;
 }
 

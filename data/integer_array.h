@@ -5,8 +5,12 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "indexed_dataset.h"
+#include "new_file.h"
 
 namespace clover {
 
@@ -49,9 +53,9 @@ private:
     std::vector<std::byte> memory_;
     void* map_ = nullptr;
     size_t map_bytes_ = 0;
-    std::string path_, temporary_;  // while under construction
+    std::unique_ptr<NewFile> file_;     // while under construction
+    std::unique_ptr<MappedFile> read_;  // a file that was there
     void swap(IntegerArray& other) noexcept;
-    void map(const std::string& path, int fd, size_t bytes, size_t header, bool writable);
 };
 
 /// Bytes of one value.

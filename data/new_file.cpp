@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -65,6 +66,13 @@ void NewFile::read_at(size_t offset, void* data, size_t bytes) const {
         if (n <= 0) fail("read back", path_);
         p += n, offset += size_t(n), bytes -= size_t(n);
     }
+}
+
+void* NewFile::map(size_t bytes) {
+    if ((errno = ::posix_fallocate(fd_, 0, off_t(bytes))) != 0) fail("write", path_);
+    void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+    if (p == MAP_FAILED) fail("map", path_);
+    return p;
 }
 
 void NewFile::sync() {

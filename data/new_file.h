@@ -18,6 +18,9 @@ public:
     void write_at(size_t offset, const void* data, size_t bytes);
     /// Of what was written.
     void read_at(size_t offset, void* data, size_t bytes) const;
+    /// The whole file as memory, `bytes` long, instead of write(). Its space is reserved first: a full disk fails here, not at a later page. The caller unmaps it;
+    /// what is written there is on the disk after sync().
+    void* map(size_t bytes);
     /// The bytes are on the disk; no more can be written.
     void sync();
     /// sync() if that has not been done, then the file takes its name.

@@ -9,7 +9,7 @@
 
 namespace clover {
 
-/// The bytes of a file, gunzipped if its name ends in .gz. Throws InputError with path and reason; a file of more than `limit`
+/// The bytes of a file, or of standard input ("-"), gunzipped if its name ends in .gz. Throws InputError with path and reason; a file of more than `limit`
 /// bytes (unpacked) is refused, because a small gzip file can expand a thousandfold.
 std::string read_text_file(const std::string& path, size_t limit = size_t{1} << 30);
 

@@ -13,29 +13,12 @@
 namespace clover {
 namespace {
 
-constexpr size_t batch_bytes = size_t{1} << 20;
-
-/// Some documents on their way from one thread to the next: text first, ids then.
-struct Batch {
-    std::vector<RawDocument> documents;
-    std::vector<std::string> places;
-    std::vector<int32_t> ids;       // of all documents, one behind the other
-    std::vector<size_t> ends;       // where each document's ids end
-    std::vector<int64_t> bytes;     // of each document's text
-    int64_t bytes_read = 0;         // of the inputs, when it was taken
+/// Documents, and what a thread makes of them.
+struct Batch : DocumentBatch {
+    std::vector<int32_t> ids;    // of all documents, one behind the other
+    std::vector<size_t> ends;    // where each document's ids end
+    std::vector<int64_t> bytes;  // of each document's text
 };
-
-bool take_batch(DocumentReader& reader, Batch& batch) {
-    size_t bytes = 0;
-    RawDocument document;
-    while (bytes < batch_bytes && reader.next(document)) {
-        bytes += document.bytes.size();
-        batch.places.push_back(reader.place(document));
-        batch.documents.push_back(std::move(document));
-    }
-    batch.bytes_read = reader.bytes_read();
-    return !batch.documents.empty();
-}
 
 void encode_batch(Batch& batch, const Tokenizer& tokenizer, const TokenizeOptions& options) {
     std::string scratch;
@@ -77,7 +60,7 @@ TokenRecord tokenize(const Tokenizer& tokenizer, const TokenizeOptions& options)
     Progress progress("tokenizing " + (options.what.empty() ? options.out : options.what));
     const int threads = options.threads > 0 ? options.threads : int(std::max(1u, std::thread::hardware_concurrency()));
     ordered_parallel<Batch>(
-        threads, [&](Batch& batch) { return take_batch(reader, batch); }, [&](Batch& batch, int) { encode_batch(batch, tokenizer, options); },
+        threads, [&](Batch& batch) { return next_batch(reader, batch); }, [&](Batch& batch, int) { encode_batch(batch, tokenizer, options); },
         [&](Batch& batch) {
             write_batch(batch, writer, record);
             progress.show(batch.bytes_read, reader.bytes_total(), text(writer.document_count(), " documents, ", writer.token_count(), " tokens"));

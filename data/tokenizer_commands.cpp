@@ -9,6 +9,7 @@
 #include "../kernels/error.h"
 #include "byte_stream.h"
 #include "documents.h"
+#include "text_source.h"
 
 namespace clover {
 namespace {
@@ -48,17 +49,6 @@ void for_each_line(const std::vector<std::string>& inputs, F line) {
         }
         if (!pending.empty()) line(std::string_view(pending), text(stream.path(), ":", ++number));
     }
-}
-
-std::string whole(const std::string& input) {
-    ByteStream stream(input);
-    std::string all;
-    for (size_t size = 0, n = 1; n > 0; size += n) {
-        all.resize(size + (size_t{1} << 20));
-        n = stream.read(all.data() + size, all.size() - size);
-        all.resize(size + n);
-    }
-    return all;
 }
 
 std::string parse_text(std::string_view line, const std::string& key, const std::string& place) {
@@ -128,7 +118,7 @@ void for_each_id(std::string_view line, const std::string& place, const Tokenize
 void encode_text(const Tokenizer& tokenizer, const EncodeOptions& options, const std::vector<std::string>& inputs, std::FILE* out) {
     Encoder encoder(tokenizer, options, out);
     if (options.layout == TextLayout::document) {
-        for (const std::string& input : inputs) encoder.encode(whole(input));
+        for (const std::string& input : inputs) encoder.encode(read_text_file(input));
     } else {
         for_each_line(inputs, [&](std::string_view line, const std::string& place) {
             if (options.layout == TextLayout::json) encoder.encode(parse_text(line, options.key, place));

@@ -32,6 +32,10 @@ Model::Model(const ModelConfig& config, const Parameters& parameters, ModelShape
       shared_{.config = config, .parameters = parameters, .batch = shape.batch, .sequence = shape.sequence} {
     const Dtype act = parameters.precision.activation;
     const int64_t n = rows_, c = config.hidden, inner = config.heads * config.head_size;
+    if (shape.documents) {  // so that no step allocates
+        shared_.documents.reserve(size_t(rows_));
+        position_documents_.reserve(size_t(rows_));
+    }
     // Without backward every block may use the memory of the first.
     place_block(arena, blocks_[0]);
     for (size_t l = 1; shape.training && l < blocks_.size(); l++) place_block(arena, blocks_[l]);
@@ -167,8 +171,10 @@ void Model::final_norm(Context& ctx, Tensor middle, Tensor branch) {
 
 void Model::set_documents(const std::vector<RowRange>& documents, bool attention, bool positions) {
     CLOVER_CHECK(shape_.documents || documents.empty());
-    shared_.documents = attention ? documents : std::vector<RowRange>{};
-    position_documents_ = positions ? documents : std::vector<RowRange>{};
+    shared_.documents.clear();
+    position_documents_.clear();
+    if (attention) shared_.documents.assign(documents.begin(), documents.end());
+    if (positions) position_documents_.assign(documents.begin(), documents.end());
 }
 
 void Model::forward(Context& ctx, Tensor ids) {

@@ -66,6 +66,7 @@ Trainer::Trainer(const Config& config, const Device& device, TrainingData data)
         LoaderOptions{.example = example_options(), .micro_batch = b, .total = samples_after(config_.train.ramp_up, global_batch, config_.train.steps)});
     for (auto* ids : {&valid_ids_, &valid_targets_}) ids->resize(size_t(b * t));
     host_losses_.resize(size_t(global_batch * t));
+    if (resets(config_.data)) documents_.reserve(size_t(b * t));
     resident_before_ = resident_bytes(), peak_before_ = peak_resident_bytes();
 
     commit_together(device, {&parameter_arena_, &gradient_arena_, &optimizer_arena_, &activation_arena_, &generation_arena_, &workspace_arena_});
@@ -147,7 +148,9 @@ void Trainer::forward_backward(const Batch& batch) {
 void Trainer::upload(const int32_t* ids, const int32_t* targets) {
     ctx_.device.memory.from_host(ctx_, ids_.data, ids, ids_.bytes());
     ctx_.device.memory.from_host(ctx_, targets_.data, targets, targets_.bytes());
-    if (resets(config_.data)) model_.set_documents(document_rows(ids, ids_.count(), example_options()), config_.data.reset_attention, config_.data.reset_positions);
+    if (!resets(config_.data)) return;
+    document_rows(ids, ids_.count(), example_options(), documents_);
+    model_.set_documents(documents_, config_.data.reset_attention, config_.data.reset_positions);
 }
 Tensor Trainer::losses_of(int64_t first) const {
     return losses_.row_range(first, config_.train.micro_batch).reshaped({config_.train.micro_batch * config_.model.context});

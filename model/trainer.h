@@ -106,6 +106,7 @@ private:
     std::unique_ptr<Loader> loader_;
     std::vector<int32_t> valid_ids_, valid_targets_;  // (micro_batch · context)
     std::vector<float> host_losses_;                  // (global_batch · context)
+    std::vector<RowRange> documents_;                 // of the micro-batch
     Progress progress_;
     size_t resident_before_ = 0, peak_before_ = 0;
 

@@ -1,24 +1,17 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "../data/documents.h"
 #include "../kernels/error.h"
-#include "temporary_folder.h"
+#include "gz_file.h"
 
 using namespace clover;
+using test::gz_file;
 using test::TemporaryFolder;
 using doctest::Contains;
 
 namespace {
-
-std::string gz_file(const TemporaryFolder& folder, std::string_view name, const std::string& contents) {
-    gzFile out = ::gzopen((folder / name).c_str(), "wb");
-    ::gzwrite(out, contents.data(), unsigned(contents.size()));
-    ::gzclose(out);
-    return folder / name;
-}
 
 /// Place and text of every document.
 std::vector<std::pair<std::string, std::string>> read_all(const std::vector<std::string>& inputs, const DocumentOptions& options = {}) {

@@ -8,9 +8,11 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-std::vector<std::pair<int64_t, int64_t>> pairs(const std::vector<RowRange>& rows) {
+std::vector<std::pair<int64_t, int64_t>> documents_of(const Ids& ids, int64_t rows, const ExampleOptions& options) {
+    std::vector<RowRange> documents = {{7, 7}};
+    document_rows(ids.data(), rows, options, documents);
     std::vector<std::pair<int64_t, int64_t>> p;
-    for (RowRange r : rows) p.emplace_back(r.first, r.count);
+    for (RowRange r : documents) p.emplace_back(r.first, r.count);
     return p;
 }
 
@@ -37,8 +39,8 @@ TEST_SUITE("examples") {
 
     TEST_CASE("the rows of documents: an end belongs to its document, a sequence begins one") {
         const Ids ids = {1, 2, 9, 3, /**/ 4, 9, 9, 5, /**/ 1, 1, 1, 9};
-        CHECK(pairs(document_rows(ids.data(), 12, {.context = 4, .end_of_document = 9})) ==
+        CHECK(documents_of(ids, 12, {.context = 4, .end_of_document = 9}) ==
               std::vector<std::pair<int64_t, int64_t>>{{0, 3}, {3, 1}, {4, 2}, {6, 1}, {7, 1}, {8, 4}});
-        CHECK(pairs(document_rows(ids.data(), 8, {.context = 4})) == std::vector<std::pair<int64_t, int64_t>>{{0, 4}, {4, 4}});
+        CHECK(documents_of(ids, 8, {.context = 4}) == std::vector<std::pair<int64_t, int64_t>>{{0, 4}, {4, 4}});
     }
 }

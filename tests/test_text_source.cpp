@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <atomic>
 #include <chrono>
@@ -13,20 +12,14 @@
 #include "../data/text_source.h"
 #include "../data/tokenizer.h"
 #include "../kernels/error.h"
-#include "temporary_folder.h"
+#include "gz_file.h"
 
 using namespace clover;
+using test::gz_file;
 using test::TemporaryFolder;
 using doctest::Contains;
 
 namespace {
-
-std::string gz_file(const TemporaryFolder& folder, std::string_view name, const std::string& contents) {
-    gzFile out = ::gzopen((folder / name).c_str(), "wb");
-    for (size_t i = 0; i < contents.size();) i += size_t(::gzwrite(out, &contents[i], unsigned(std::min(contents.size() - i, size_t{1} << 20))));
-    ::gzclose(out);
-    return folder / name;
-}
 
 std::vector<std::string> documents_of(const std::string& path) {
     std::vector<std::string> documents;

@@ -1,6 +1,5 @@
 #include <doctest/doctest.h>
 #include <sys/resource.h>
-#include <zlib.h>
 
 #include <csignal>
 #include <nlohmann/json.hpp>
@@ -8,9 +7,10 @@
 #include "../data/indexed_dataset.h"
 #include "../data/tokenize.h"
 #include "../kernels/error.h"
-#include "temporary_folder.h"
+#include "gz_file.h"
 
 using namespace clover;
+using test::gz_file;
 using test::TemporaryFolder;
 using doctest::Contains;
 
@@ -76,10 +76,7 @@ TEST_SUITE("tokenize") {
             CHECK(folder.contents("out.bin") == bin);
             CHECK(folder.contents("out.idx") == idx);
         }
-        gzFile packed = ::gzopen((folder / "many.jsonl.gz").c_str(), "wb");
-        const std::string lines = folder.contents("many.jsonl");
-        ::gzwrite(packed, lines.data(), unsigned(lines.size()));
-        ::gzclose(packed);
+        gz_file(folder, "many.jsonl.gz", folder.contents("many.jsonl"));
         run({folder / "many.jsonl.gz"}, folder / "out");
         CHECK(folder.contents("out.bin") == bin);
     }

@@ -217,7 +217,7 @@ TEST_SUITE("trainer") {
         for (const char* family : {"bloom", "gopher"})
             for (const char* recipe : {"fp32", "bf16-master"}) {
                 TemporaryFolder folder;
-                const Config c = run_config(folder, family, {std::string("precision.recipe=") + recipe});
+                const Config c = run_config(folder, family, {std::string("precision.recipe=") + recipe, "data.reset_attention=true"});
                 Trainer t(c, find_device("cpu"), open_training_data(c));
                 t.step();
                 start_counting_allocations();
