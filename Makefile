@@ -23,7 +23,7 @@ CXXFLAGS += -O1 -fsanitize=thread
 LDFLAGS  += -fsanitize=thread
 endif
 
-SOURCES  ?= $(wildcard kernels/*.cpp optim/*.cpp data/*.cpp comm/*.cpp model/*.cpp)
+SOURCES  ?= $(wildcard kernels/*.cpp optim/*.cpp data/*.cpp comm/*.cpp model/*.cpp report/*.cpp)
 TESTS    ?= $(wildcard tests/*.cpp)
 OBJECTS  := $(SOURCES:%.cpp=$(BUILD)/%.o)
 TEST_OBJECTS := $(TESTS:%.cpp=$(BUILD)/%.o)
