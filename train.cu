@@ -34,7 +34,7 @@ struct TrainOptions {
 
 // The keys that may differ between a run and its continuation: they do not touch what is computed.
 Config without_free_keys(Config c) {
-    c.train.eval_every = c.train.eval_batches = c.train.sample_every = c.train.sample_tokens = c.train.log_every = 0;
+    c.train.eval_every = c.train.eval_batches = c.train.sample_every = c.train.sample_tokens = c.train.log_every = c.train.record_every = c.train.stats_every = 0;
     c.train.sample_prompts.clear();
     c.checkpoint = {};
     c.data.cache.clear();
@@ -95,7 +95,7 @@ int train(const TrainOptions& o) {
     const Device& device = find_device(o.device);
     TrainingData data = open_training_data(config);
     const std::string data_summary = data.summary;
-    const double peak = MatmulPeak(device, precision_of(config.recipe).activation).measure(3);
+    const double peak = MatmulPeak(device, precision_of(config.precision).activation).measure(3);
     RunLog log(o.out, config, checkpoint.progress.step, peak);
     Trainer trainer(config, device, std::move(data));
     const bool continues = !checkpoint.folder.empty();

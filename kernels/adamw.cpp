@@ -1,20 +1,13 @@
-// AdamW on the CPU: one parallel region over all segments, each element read and written once. The segments are thought to lie one after
-// the other and are cut into blocks of one size, so that a thousand short ones and a long one share the threads evenly.
+// AdamW on the CPU: each element is read and written once.
 #include "adamw.h"
 
 #include <cmath>
-#include <span>
 
-#include "parallel.h"
+#include "optimizer_range.h"
 
 namespace clover {
 namespace {
 using namespace simd;
-
-constexpr int64_t block_size = 16384;
-
-/// Length in the row of segments; whole cache lines, so that the cuts fall between them.
-int64_t padded(int64_t count) { return (count + 63) / 64 * 64; }
 
 /// The numbers that all elements of a step share.
 struct Step {
@@ -25,79 +18,38 @@ struct Step {
           v_correction(float(1 / (1 - std::pow(double(a.beta2), double(a.t))))) {}
 };
 
-std::span<const AdamwSegment> segments_of(const Adamw& a) {
-    return {reinterpret_cast<const AdamwSegment*>(a.segments.as<int32_t>()), size_t(a.segments.shape[0])};
-}
-
-/// Walks the row of segments; the places asked for must ascend.
-class SegmentWalk {
-public:
-    explicit SegmentWalk(std::span<const AdamwSegment> segments) : segment_(segments.data()), end_(segment_ + segments.size()) {}
-
-    /// Calls f(segment, first, count) for the elements at places [begin, end) of the row.
-    template <class F>
-    void range(int64_t begin, int64_t end, F&& f) {
-        while (segment_ < end_ && start_ + padded(segment_->count) <= begin) next();
-        for (; segment_ < end_ && start_ < end; next()) {
-            const int64_t from = std::max(begin - start_, int64_t{0}), to = std::min(end - start_, segment_->count);
-            if (from < to) f(*segment_, segment_->first + from, to - from);
-            if (start_ + padded(segment_->count) > end) return;
-        }
-    }
-
-private:
-    void next() { start_ += padded(segment_++->count); }
-    const AdamwSegment *segment_, *end_;
-    int64_t start_ = 0;
-};
-
-template <bool with_copy>
-void update_elements(const Adamw& a, const Step s, float weight_decay, int64_t first, int64_t count) {
-    float *const master = a.master.as<float>() + first, *const m = a.m.as<float>() + first, *const v = a.v.as<float>() + first;
-    bf16* const copy = with_copy ? a.copy.as<bf16>() + first : nullptr;
-    const float* const grad = a.grad.as<float>() + first;
-    for_vectors(count, [=](int64_t i, auto lanes) {
+template <class Master, class Copy, class Moment>
+void update_part(const Adamw& a, const Step s, const Segment& segment, int64_t first, int64_t count, Change* change) {
+    Moment *const m = a.m.as<Moment>(), *const v = a.v.as<Moment>();
+    const float* const grad = a.grad.as<float>();
+    const float weight_decay = segment.weight_decay;
+    update_range<Master, Copy>(a.weights, segment, first, count, change, [=](int64_t i, f32x16 w, auto lanes) {
         const f32x16 g = load(grad + i, lanes) * s.grad_scale;
         const f32x16 m_new = s.beta1 * load(m + i, lanes) + (1 - s.beta1) * g;
         const f32x16 v_new = s.beta2 * load(v + i, lanes) + (1 - s.beta2) * g * g;
-        const f32x16 w = load(master + i, lanes);
-        const f32x16 direction = (m_new * s.m_correction) / (sqrt(v_new * s.v_correction) + s.eps) + weight_decay * w;
-        const f32x16 w_new = w - s.lr * direction;
         store(m + i, m_new, lanes);
         store(v + i, v_new, lanes);
-        store(master + i, w_new, lanes);
-        if constexpr (with_copy) store(copy + i, w_new, lanes);
+        return w - s.lr * ((m_new * s.m_correction) / (sqrt(v_new * s.v_correction) + s.eps) + weight_decay * w);
     });
 }
 
-void check_segments(const Adamw& a) {
-    const int64_t n = a.master.count();
-    for (const AdamwSegment& s : segments_of(a))
-        CLOVER_CHECK(s.first >= 0 && s.count >= 0 && s.count <= n - s.first, "segment ", s.first, "+", s.count, " of ", n);
-}
+size_t workspace_bytes(const Adamw& a) { return for_segments_workspace_bytes(a.weights); }
 
-void update(Context&, const Adamw& a) {
+void update(Context& ctx, const Adamw& a) {
     check(a);
-    check_segments(a);
     const Step step(a);
-    if (std::isnan(step.grad_scale)) return;
-    const std::span<const AdamwSegment> segments = segments_of(a);
-    int64_t total = 0;
-    for (const AdamwSegment& s : segments) total += padded(s.count);
-#pragma omp parallel if (total > parallel_above)
-    {
-        SegmentWalk walk(segments);
-#pragma omp for schedule(static)
-        for (int64_t begin = 0; begin < total; begin += block_size)
-            walk.range(begin, std::min(total, begin + block_size), [&](const AdamwSegment& s, int64_t first, int64_t count) {
-                a.copy.present() ? update_elements<true>(a, step, s.weight_decay, first, count)
-                                 : update_elements<false>(a, step, s.weight_decay, first, count);
+    if (std::isnan(step.grad_scale)) return clear_changes(a.weights);
+    by_weight_dtypes(a.weights, [&]<class Master, class Copy>(Master*, Copy*) {
+        by_storage(a.m.dtype, [&](auto moment) {
+            for_segments(ctx, a.weights, [&](const Segment& s, int64_t first, int64_t count, Change* change) {
+                update_part<Master, Copy, decltype(moment)>(a, step, s, first, count, change);
             });
-    }
+        });
+    });
 }
 
 }  // namespace
 
-const AdamwOps adamw_cpu = {update};
+const AdamwOps adamw_cpu = {workspace_bytes, update};
 
 }  // namespace clover

@@ -32,6 +32,14 @@ CLOVER_HD inline bf16 to_bf16(float x) {
 #endif
 }
 
+/// The neighbour of x in bf16 below or above, at random: `noise` is drawn from 0 … 65535 (kernels/optimizer.h).
+CLOVER_HD inline bf16 to_bf16_stochastic(float x, uint32_t noise) {
+    constexpr uint32_t exponent = 0x7f800000u;
+    const uint32_t u = std::bit_cast<uint32_t>(x), sum = u + noise;
+    if ((u & exponent) == exponent) return to_bf16(x);
+    return {uint16_t(((sum & exponent) == exponent ? u : sum) >> 16)};
+}
+
 /// x stored as T (float or bf16).
 template <class T>
 CLOVER_HD T from_float(float x);

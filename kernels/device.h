@@ -36,6 +36,7 @@ struct Device {
     AttentionOps attention;
     CrossEntropyOps cross_entropy;
     ElementwiseOps elementwise;
+    OptimizerOps optimizer;
     AdamwOps adamw;
 };
 

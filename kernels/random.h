@@ -22,12 +22,21 @@ CLOVER_HD inline std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter,
     return counter;
 }
 
+/// The word of the counter that stream and substream share.
+CLOVER_HD inline uint32_t stream_word(Stream stream, uint32_t substream) { return substream * 8u + uint32_t(stream); }
+
 /// Four 32-bit words for one element of one stream. `substream` tells tensors (or layers, or ranks of data) apart.
 CLOVER_HD inline std::array<uint32_t, 4> random_bits(uint64_t seed, Stream stream, uint32_t substream, uint32_t step, uint64_t element) {
-    // The element fills two counter words; stream and substream share the third.
-    const uint32_t where = substream * 8u + uint32_t(stream);
-    return philox({uint32_t(element), uint32_t(element >> 32), where, step}, {uint32_t(seed), uint32_t(seed >> 32)});
+    return philox({uint32_t(element), uint32_t(element >> 32), stream_word(stream, substream), step}, {uint32_t(seed), uint32_t(seed >> 32)});
 }
+
+/// What rounds element `element` of a parameter at random: 0 … 65535 (kernels/optimizer.h). Four neighbours share one draw.
+struct RoundingKey {
+    uint64_t seed;
+    uint32_t key, step;
+    CLOVER_HD std::array<uint32_t, 4> draw(uint64_t element) const { return random_bits(seed, Stream::rounding, key, step, element / 4); }
+    CLOVER_HD uint32_t noise(uint64_t element) const { return draw(element)[element % 4] >> 16; }
+};
 
 /// Uniform in [0, 1): 24 bits.
 CLOVER_HD inline float uniform(uint32_t bits) { return float(bits >> 8) * 0x1p-24f; }

@@ -20,7 +20,7 @@ TrainBench bench_train(Config config, const Device& device, int64_t steps) {
     config.train.sample_prompts.clear();  // random tokens have no text
     config.train.ramp_up = {};            // every step is of a full batch
     Trainer trainer(config, device, synthetic_data(config));
-    MatmulPeak peak(device, precision_of(config.recipe).activation);
+    MatmulPeak peak(device, precision_of(config.precision).activation);
     trainer.step();
     std::vector<double> peaks{peak.measure(5)}, seconds, utilisations;
     double flops = 0, tokens = 0;
@@ -33,7 +33,7 @@ TrainBench bench_train(Config config, const Device& device, int64_t steps) {
     }
 
     TrainBench b{};
-    b.device = device.name, b.recipe = to_string(config.recipe), b.parameters = trainer.table().parameter_count();
+    b.device = device.name, b.recipe = to_string(config.precision.recipe), b.parameters = trainer.table().parameter_count();
     b.micro_batch = config.train.micro_batch, b.global_batch = config.train.global_batch, b.context = config.model.context, b.steps = steps;
     b.seconds = median(seconds), b.tokens_per_s = tokens / b.seconds, b.gflops = flops / b.seconds / 1e9;
     b.peak_gflops = median(peaks) / 1e9, b.peak_size = peak.size(), b.utilisation = median(utilisations);

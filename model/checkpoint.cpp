@@ -14,51 +14,42 @@ namespace {
 using nlohmann::json;
 constexpr int format_version = 1;
 
-// One arena of the flat space and the prefix its tensors are stored under.
-struct Section {
-    const char* prefix;
-    const Tensor& arena;
-};
+std::string dtype_name(Dtype d) { return d == Dtype::f32 ? "F32" : "BF16"; }
 
-void write_sections(Context& ctx, CheckpointWriter& writer, const char* file, const ParameterTable& table, std::initializer_list<Section> sections) {
+void write_tensors(Context& ctx, CheckpointWriter& writer, const char* file, const std::vector<NamedTensor>& tensors) {
     std::vector<SafetensorsEntry> entries;
-    for (const Section& s : sections)
-        for (const Parameter& p : table.all()) {
-            SafetensorsEntry entry;
-            entry.name = s.prefix + p.name, entry.dtype = "F32", entry.shape = p.shape;
-            entries.push_back(std::move(entry));
-        }
+    for (const NamedTensor& t : tensors) {
+        SafetensorsEntry entry;
+        entry.name = t.name, entry.dtype = dtype_name(t.values.dtype), entry.shape.assign(t.values.shape.begin(), t.values.shape.begin() + t.values.rank);
+        entries.push_back(std::move(entry));
+    }
     SafetensorsWriter out(writer.path(file), std::move(entries), {{"format", "clover"}});
     std::vector<char> host(1 << 20);
-    for (const Section& s : sections)
-        for (const Parameter& p : table.all()) {
-            const Tensor t = Parameters::slice(s.arena, p);
-            for (size_t done = 0; done < t.bytes();) {
-                const size_t n = std::min(host.size(), t.bytes() - done);
-                ctx.device.memory.to_host(ctx, host.data(), static_cast<char*>(t.data) + done, n);
-                out.write(host.data(), n);
-                done += n;
-            }
+    for (const NamedTensor& t : tensors)
+        for (size_t done = 0; done < t.values.bytes();) {
+            const size_t n = std::min(host.size(), t.values.bytes() - done);
+            ctx.device.memory.to_host(ctx, host.data(), static_cast<char*>(t.values.data) + done, n);
+            out.write(host.data(), n);
+            done += n;
         }
     writer.add(file, out.finish());
 }
 
-void read_sections(Context& ctx, const std::string& path, const ParameterTable& table, std::initializer_list<Section> sections) {
+void read_tensors(Context& ctx, const std::string& path, const std::vector<NamedTensor>& tensors) {
     const SafetensorsFile file(path);
-    require(file.entries().size() == table.all().size() * sections.size(), path, ": holds ", file.entries().size(), " tensors, the model has ",
-            table.all().size() * sections.size(), "; is it a checkpoint of this config?");
-    for (const Section& s : sections)
-        for (const Parameter& p : table.all()) {
-            const SafetensorsEntry& e = file.at(s.prefix + p.name);
-            const Tensor t = Parameters::slice(s.arena, p);
-            require(e.dtype == "F32" && e.shape == p.shape, path, ": tensor ", e.name, " is ", e.dtype, " of ", e.end - e.begin,
-                    " bytes, the config makes it ", t.describe(), "; use the config that the checkpoint was made with");
-            char* to = static_cast<char*>(t.data);
-            file.for_parts(e, [&](const unsigned char* part, size_t bytes) {
-                ctx.device.memory.from_host(ctx, to, part, bytes);
-                to += bytes;
-            });
-        }
+    require(file.entries().size() == tensors.size(), path, ": holds ", file.entries().size(), " tensors, the model has ", tensors.size(),
+            "; is it a checkpoint of this config?");
+    for (const NamedTensor& t : tensors) {
+        const SafetensorsEntry& e = file.at(t.name);
+        const bool same_shape = std::equal(e.shape.begin(), e.shape.end(), t.values.shape.begin(), t.values.shape.begin() + t.values.rank);
+        require(e.dtype == dtype_name(t.values.dtype) && same_shape, path, ": tensor ", e.name, " is ", e.dtype, " of ", e.end - e.begin,
+                " bytes, the config makes it ", t.values.describe(), "; use the config that the checkpoint was made with");
+        char* to = static_cast<char*>(t.values.data);
+        file.for_parts(e, [&](const unsigned char* part, size_t bytes) {
+            ctx.device.memory.from_host(ctx, to, part, bytes);
+            to += bytes;
+        });
+    }
 }
 
 // The three counts follow from each other; others than these would draw samples that are not there.
@@ -80,8 +71,8 @@ std::string save_checkpoint(Context& ctx, const std::string& checkpoints, const 
                      {"tokens", progress.tokens}, {"tokenizer", tokenizer ? tokenizer->fingerprint() : ""}, {"data", data}};
     writer.add_text("state.json", state.dump(1) + "\n");
     if (tokenizer && !tokenizer->file().name.empty()) writer.add_text(tokenizer->file().name, tokenizer->file().contents);
-    write_sections(ctx, writer, "parameters.safetensors", parameters.table, {{"", parameters.master}});
-    write_sections(ctx, writer, "optimizer.safetensors", parameters.table, {{"m.", parameters.m}, {"v.", parameters.v}});
+    write_tensors(ctx, writer, "parameters.safetensors", parameters.values());
+    write_tensors(ctx, writer, "optimizer.safetensors", parameters.optimizer_state());
     return writer.commit(config.checkpoint.keep);
 }
 
@@ -107,10 +98,10 @@ CheckpointInfo read_checkpoint(const std::string& folder) {
     return info;
 }
 
-void load_parameters(Context& ctx, const std::string& folder, Parameters& parameters, bool optimizer) {
-    read_sections(ctx, folder + "/parameters.safetensors", parameters.table, {{"", parameters.master}});
-    if (optimizer) read_sections(ctx, folder + "/optimizer.safetensors", parameters.table, {{"m.", parameters.m}, {"v.", parameters.v}});
-    parameters.refresh_copy(ctx);
+void load_parameters(Context& ctx, const CheckpointInfo& checkpoint, Parameters& parameters, bool optimizer) {
+    read_tensors(ctx, checkpoint.folder + "/parameters.safetensors", parameters.values());
+    if (optimizer) read_tensors(ctx, checkpoint.folder + "/optimizer.safetensors", parameters.optimizer_state());
+    parameters.refresh(ctx, checkpoint.progress.step);
 }
 
 }  // namespace clover

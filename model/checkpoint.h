@@ -2,10 +2,10 @@
 //   config.toml              the resolved config of the run
 //   state.json               step, samples and tokens consumed, fingerprints of tokenizer and data, format version
 //   tokenizer.json or .model the tokenizer, where it is not the built-in one
-//   parameters.safetensors   every parameter in f32 (the master weights), under its name
-//   optimizer.safetensors    m.NAME and v.NAME, f32
+//   parameters.safetensors   every parameter under its name: what the optimizer adds to, f32 or (recipes bf16, bf16-sr) bf16
+//   optimizer.safetensors    m.NAME and v.NAME, f32 (or bf16: precision.moments)
 //   manifest.json            size and CRC-32 of each file (checkpoint_directory.h)
-// The bf16 copies are the rounded f32 values and need not be stored.
+// The copies that the forward pass reads follow from the f32 values and the step, and need not be stored.
 #pragma once
 #include <string>
 
@@ -36,6 +36,6 @@ std::string save_checkpoint(Context& ctx, const std::string& checkpoints, const 
 CheckpointInfo read_checkpoint(const std::string& folder);
 
 /// Fills the parameters, and the moments if `optimizer`. Throws InputError naming file and tensor where shapes differ.
-void load_parameters(Context& ctx, const std::string& folder, Parameters& parameters, bool optimizer);
+void load_parameters(Context& ctx, const CheckpointInfo& checkpoint, Parameters& parameters, bool optimizer);
 
 }  // namespace clover

@@ -60,7 +60,7 @@ struct TrainConfig {
     int64_t steps = 0, micro_batch = 0, global_batch = 0;
     RampUp ramp_up;
     int64_t seed = 0;
-    int64_t eval_every = 0, eval_batches = 0, sample_every = 0, sample_tokens = 0, log_every = 1;
+    int64_t eval_every = 0, eval_batches = 0, sample_every = 0, sample_tokens = 0, log_every = 1, record_every = 1, stats_every = 0;
     std::vector<std::string> sample_prompts;
 };
 
@@ -81,7 +81,7 @@ struct Config {
     DataConfig data;
     TrainConfig train;
     OptimizerConfig optimizer;
-    Recipe recipe = Recipe::fp32;
+    PrecisionConfig precision;
     CheckpointConfig checkpoint;
 };
 
@@ -103,6 +103,7 @@ std::string to_string(NormKind);
 std::string to_string(Bias);
 std::string to_string(Init);
 std::string to_string(Recipe);
+std::string to_string(ParameterClass);
 std::string to_string(Schedule);
 std::string to_string(OptimizerName);
 std::string to_string(SampleOrder);

@@ -59,6 +59,12 @@ void check_data(const Draft& d, const std::string& origin) {
             d.said("data.reset_positions"), " has no effect on ", d.said("model.position"), ", which only knows distances; use data.reset_attention");
 }
 
+void check_precision(const Draft& d, const std::string& origin) {
+    const PrecisionConfig& p = d.config.precision;
+    require(p.only == Only::all || p.recipe == Recipe::bf16 || p.recipe == Recipe::bf16_sr, d.blame({"precision.only", "precision.recipe"}, origin), ": ",
+            d.said("precision.only"), " chooses who follows recipe bf16 or bf16-sr, but ", d.said("precision.recipe"));
+}
+
 }  // namespace
 
 void check_combinations(const Draft& draft, const std::string& origin) {
@@ -66,6 +72,7 @@ void check_combinations(const Draft& draft, const std::string& origin) {
     check_batches(draft, origin);
     check_optimizer(draft, origin);
     check_data(draft, origin);
+    check_precision(draft, origin);
 }
 
 }  // namespace clover::config
@@ -81,6 +88,10 @@ std::vector<std::string> config_warnings(const Config& c) {
         warnings.push_back(text("optimizer.warmup = ", c.optimizer.warmup, " is longer than the run of ", run,
                                 in_samples ? " samples" : " steps", "; the learning rate never reaches optimizer.lr"));
     if (!c.data.split.empty() && c.data.split[1] == 0) warnings.push_back("data.split leaves no share for validation; the run is not validated");
+    // β2 v is nearest to v itself from 1 − 2⁻⁸ on.
+    if (c.precision.moments == Storage::bf16 && c.optimizer.beta2 > 1 - 0x1p-8)
+        warnings.push_back(text("precision.moments = \"bf16\" cannot hold a second moment that decays by optimizer.beta2 = ", c.optimizer.beta2,
+                                "; it never shrinks; use 0.95, or f32"));
     return warnings;
 }
 

@@ -19,7 +19,9 @@ constexpr std::string_view norm_spellings[] = {"layernorm", "rmsnorm"};
 constexpr std::string_view position_spellings[] = {"alibi", "relative", "learned", "sinusoidal"};
 constexpr std::string_view bias_spellings[] = {"all", "output", "none"};
 constexpr std::string_view init_spellings[] = {"normal", "xavier", "fan_in"};
-constexpr std::string_view recipe_spellings[] = {"fp32", "mixed", "bf16-master"};
+constexpr std::string_view recipe_spellings[] = {"fp32", "mixed", "bf16", "bf16-sr", "bf16-master-sr", "bf16-master"};
+constexpr std::string_view storage_spellings[] = {"f32", "bf16"};
+constexpr std::string_view only_spellings[] = {"all", "embedding", "gains", "biases", "matrices"};
 constexpr std::string_view schedule_spellings[] = {"cosine-samples", "cosine-steps", "constant"};
 constexpr std::string_view optimizer_spellings[] = {"adamw", "adam"};
 constexpr std::string_view order_spellings[] = {"megatron", "epochs"};
@@ -121,6 +123,10 @@ std::vector<Key> make_keys() {
          "beginnings of the sampled texts", "prompts sample_prompt"},
         {"train", "log_every", Integer{AT(train.log_every), 1, most_steps}, fixed("1"),
          "steps between printed lines", "log_interval logging_steps"},
+        {"train", "record_every", Integer{AT(train.record_every), 1, most_steps}, fixed("1"),
+         "steps between lines of log.jsonl; losses, norms and speeds in it are means over them", ""},
+        {"train", "stats_every", Integer{AT(train.stats_every), 0, most_steps}, fixed("0"),
+         "steps between counts of what a step changed: fraction of parameters that kept their stored value, size of the update; 0: never", ""},
 
         {"optimizer", "name", Choice{ENUM_AT(optimizer.name), optimizer_spellings}, by_family("'adamw'", "'adam'"),
          "adamw decays weights, adam does not", "type optimizer"},
@@ -147,8 +153,16 @@ std::vector<Key> make_keys() {
         {"optimizer", "clip", Number{AT(optimizer.clip), 0, 1e6, true, true}, fixed("1.0"),
          "largest global gradient norm; 0: no clipping", "clip_grad grad_clip max_grad_norm gradient_clip"},
 
-        {"precision", "recipe", Choice{ENUM_AT(recipe), recipe_spellings}, by_family("'bf16-master'", "'mixed'"),
-         "dtypes of parameters, activations and the optimizer's copy", "precision dtype bf16 fp16"},
+        {"precision", "recipe", Choice{ENUM_AT(precision.recipe), recipe_spellings}, by_family("'bf16-master'", "'mixed'"),
+         "dtypes of parameters, activations and the optimizer's copy, and how updates are rounded (optim/recipe.h)", "precision dtype bf16 fp16"},
+        {"precision", "accumulate", Choice{ENUM_AT(precision.accumulate), storage_spellings}, fixed("'f32'"),
+         "sums of gradients over micro-batches", "grad_accum_dtype accumulation accumulate_allreduce_grads_in_fp32"},
+        {"precision", "reduce", Choice{ENUM_AT(precision.reduce), storage_spellings}, fixed("'f32'"),
+         "gradients on their way between data-parallel ranks (with one rank they are rounded all the same)", "communication_data_type reduce_dtype"},
+        {"precision", "moments", Choice{ENUM_AT(precision.moments), storage_spellings}, fixed("'f32'"),
+         "Adam's moments", "optimizer_dtype moment_dtype state_dtype"},
+        {"precision", "only", Choice{ENUM_AT(precision.only), only_spellings}, fixed("'all'"),
+         "the class of parameters that recipe bf16 or bf16-sr is for; the others follow bf16-master-sr", "class"},
 
         {"checkpoint", "every", Integer{AT(checkpoint.every), 0, most_steps}, fixed("1000"),
          "steps between checkpoints; 0: only at the end and on Ctrl-C", "save_interval save_every checkpoint_every"},
@@ -232,6 +246,7 @@ std::string to_string(NormKind n) { return std::string(norm_spellings[size_t(n)]
 std::string to_string(Bias b) { return std::string(bias_spellings[size_t(b)]); }
 std::string to_string(Init i) { return std::string(init_spellings[size_t(i)]); }
 std::string to_string(Recipe r) { return std::string(recipe_spellings[size_t(r)]); }
+std::string to_string(ParameterClass c) { return std::string(only_spellings[size_t(c) + 1]); }
 std::string to_string(Schedule s) { return std::string(schedule_spellings[size_t(s)]); }
 std::string to_string(OptimizerName n) { return std::string(optimizer_spellings[size_t(n)]); }
 std::string to_string(SampleOrder o) { return std::string(order_spellings[size_t(o)]); }

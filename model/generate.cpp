@@ -96,14 +96,14 @@ void Generator::cached_logits(Context& ctx, const std::vector<int32_t>& text, in
 LoadedModel::LoadedModel(const CheckpointInfo& checkpoint, const Device& device, int64_t capacity)
     : config_(checkpoint.config), ctx_(device), parameter_arena_(device, "parameters"), unused_(device, "unused"),
       activation_arena_(device, "activations"), workspace_arena_(device, "workspace"), table_(config_.model),
-      parameters_(table_, config_.recipe, false, parameter_arena_, unused_, unused_),
+      parameters_(table_, config_, false, parameter_arena_, unused_, unused_),
       generator_(config_.model, parameters_, capacity, activation_arena_) {
     workspace_arena_.place(workspace_, Dtype::f32, {int64_t(generator_.workspace_bytes(ctx_) / sizeof(float)) + 16});
     commit_together(device, {&parameter_arena_, &activation_arena_, &workspace_arena_});
     ctx_.workspace.base = workspace_.data;
     ctx_.workspace.size = workspace_.bytes();
     generator_.prepare(ctx_);
-    load_parameters(ctx_, checkpoint.folder, parameters_, false);
+    load_parameters(ctx_, checkpoint, parameters_, false);
 }
 
 }  // namespace clover

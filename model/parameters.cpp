@@ -80,6 +80,12 @@ int64_t size_of(Size s, const ModelConfig& c) {
 
 bool in_block(const Row& row) { return std::string_view(row.name).find('*') != std::string_view::npos; }
 
+ParameterClass class_of(const Row& row, bool vector) {
+    if (vector) return row.initial == Initial::ones ? ParameterClass::gains : ParameterClass::biases;
+    const bool looked_up = row.role == Role::token_embedding || row.role == Role::position_embedding;
+    return looked_up ? ParameterClass::embedding : ParameterClass::matrices;
+}
+
 Parameter make_parameter(const Row& row, const ModelConfig& c, int64_t layer) {
     std::string name = row.name;
     if (layer >= 0) name.replace(name.find('*'), 1, std::to_string(layer));
@@ -87,7 +93,7 @@ Parameter make_parameter(const Row& row, const ModelConfig& c, int64_t layer) {
     if (row.rows != Size::none) shape.push_back(size_of(row.rows, c));
     shape.push_back(size_of(row.columns, c));
     const bool vector = row.rows == Size::none || row.rows == Size::heads;  // u and v are biases
-    Parameter p{row.role, layer, std::move(name), std::move(shape), row.tensor_axis, row.initial, !vector, !vector};
+    Parameter p{row.role, layer, std::move(name), std::move(shape), row.tensor_axis, row.initial, !vector, !vector, class_of(row, vector)};
     p.count = 1;
     for (int64_t s : p.shape) p.count *= s;
     return p;
@@ -142,15 +148,39 @@ const Parameter* ParameterTable::find(Role role, int64_t layer) const {
     return i < 0 ? nullptr : &all_[size_t(i)];
 }
 
-Parameters::Parameters(const ParameterTable& t, Recipe recipe, bool training, Arena& parameters, Arena& gradients, Arena& optimizer)
-    : table(t), precision(precision_of(recipe)) {
-    const int64_t n = table.element_count();
-    parameters.place(master, Dtype::f32, {n});
-    if (precision.matrix == Dtype::bf16) parameters.place(copy, Dtype::bf16, {n});
+Parameters::Parameters(const ParameterTable& t, const Config& config, bool training, Arena& parameters, Arena& gradients, Arena& optimizer)
+    : table(t), precision(precision_of(config.precision)), seed_(uint64_t(config.train.seed)) {
+    for (const Parameter& p : table.all())
+        host_segments_.push_back({.first = p.offset, .count = p.count, .weight_decay = p.decay ? float(config.optimizer.weight_decay) : 0.0f,
+                                  .key = name_hash(p.name), .columns = p.shape.size() == 1 ? 0 : p.shape.back(),
+                                  .coarse = is_coarse(config.precision, p.kind)});
+    const int64_t n = table.element_count(), count = int64_t(host_segments_.size());
+    parameters.place(master, precision.master, {n});
+    if (precision.has_copy()) parameters.place(copy, precision.copy, {n});
+    parameters.place(segments_, Dtype::i32, {count, segment_words});
     if (!training) return;
     gradients.place(grad, Dtype::f32, {n});
-    optimizer.place(m, Dtype::f32, {n});
-    optimizer.place(v, Dtype::f32, {n});
+    if (config.precision.accumulate == Storage::bf16 || config.precision.reduce == Storage::bf16) gradients.place(low_grad, Dtype::bf16, {n});
+    for (Tensor* moments : {&m, &v}) optimizer.place(*moments, dtype_of_storage(config.precision.moments), {n});
+    optimizer.place(changes, Dtype::f32, {count, 3});
+}
+
+Weights Parameters::weights(int64_t step) const {
+    return {.master = master, .copy = copy, .segments = segments_, .rounding = precision.rounding, .seed = seed_, .step = step};
+}
+
+std::vector<NamedTensor> Parameters::named(const std::string& prefix, const Tensor& arena) const {
+    std::vector<NamedTensor> all;
+    for (const Parameter& p : table.all()) all.push_back({prefix + p.name, slice(arena, p)});
+    return all;
+}
+
+std::vector<NamedTensor> Parameters::values() const { return named("", master); }
+
+std::vector<NamedTensor> Parameters::optimizer_state() const {
+    std::vector<NamedTensor> all = named("m.", m), second = named("v.", v);
+    all.insert(all.end(), second.begin(), second.end());
+    return all;
 }
 
 Tensor Parameters::slice(const Tensor& arena, const Parameter& p) {
@@ -161,7 +191,7 @@ Tensor Parameters::slice(const Tensor& arena, const Parameter& p) {
 Tensor Parameters::value(Role role, int64_t layer) const {
     const Parameter* p = table.find(role, layer);
     if (!p) return {};
-    return slice((p->matrix ? precision.matrix : precision.vector) == Dtype::f32 ? master : copy, *p);
+    return slice((p->matrix ? precision.matrix : precision.vector) == precision.master ? master : copy, *p);
 }
 
 Tensor Parameters::gradient(Role role, int64_t layer) const {
@@ -179,14 +209,22 @@ void Parameters::initialise(Context& ctx, const ModelConfig& config, uint64_t se
             const int64_t n = std::min(block, p.count - first);
 #pragma omp parallel for schedule(static) if (n > (1 << 12))
             for (int64_t i = 0; i < n; i++) host[size_t(i)] = initial_value(p, config, std, seed, key, first + i);
-            ctx.device.memory.from_host(ctx, master.as<float>() + p.offset + first, host.data(), size_t(n) * sizeof(float));
+            upload_rounded(ctx, slice(master, p).reshaped({p.count, 1}).row_range(first, n), host.data());
         }
     }
-    refresh_copy(ctx);
+    refresh(ctx, 0);
 }
 
-void Parameters::refresh_copy(Context& ctx) {
-    if (copy.present()) ctx.device.elementwise.cast(ctx, copy, master);
+void Parameters::refresh(Context& ctx, int64_t step) {
+    ctx.device.memory.from_host(ctx, segments_.data, host_segments_.data(), segments_.bytes());
+    ctx.device.optimizer.refresh(ctx, weights(step));
+}
+
+void upload_rounded(Context& ctx, Tensor to, const float* values) {
+    if (to.dtype == Dtype::f32) return ctx.device.memory.from_host(ctx, to.data, values, to.bytes());
+    std::vector<bf16> low(size_t(to.count()));
+    for (size_t i = 0; i < low.size(); i++) low[i] = to_bf16(values[i]);
+    ctx.device.memory.from_host(ctx, to.as<bf16>(), low.data(), to.bytes());
 }
 
 }  // namespace clover

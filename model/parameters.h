@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "../kernels/device.h"
-#include "../optim/recipe.h"
 #include "arena.h"
 #include "config.h"
 
@@ -32,6 +31,7 @@ struct Parameter {
     Initial initial;
     bool matrix;                 // of the matrix class of the recipes: weight matrices and embeddings
     bool decay;                  // weight decay applies: to all but biases and norm gains
+    ParameterClass kind;         // the same, finer: for what the run log tells and precision.only
     int64_t offset = 0, count = 0;
 };
 
@@ -54,18 +54,32 @@ private:
     bool tied_;
 };
 
+/// A parameter, or what the optimizer keeps of one, under the name that checkpoints store it by.
+struct NamedTensor {
+    std::string name;
+    Tensor values;  // of the parameter's shape
+};
+
 /// The arenas of one rank over the flat space.
 class Parameters {
 public:
     /// Places the arenas: values always; gradients and moments only for training.
-    Parameters(const ParameterTable& table, Recipe recipe, bool training, Arena& parameters, Arena& gradients, Arena& optimizer);
+    Parameters(const ParameterTable& table, const Config& config, bool training, Arena& parameters, Arena& gradients, Arena& optimizer);
 
     const ParameterTable& table;
     const Precision precision;
-    Tensor master;  // (elements) f32: what the optimizer updates
-    Tensor copy;    // (elements) bf16: what the forward pass reads where the recipe says so; absent in fp32
-    Tensor grad;    // (elements) f32
-    Tensor m, v;    // (elements) f32: Adam's moments
+    Tensor master;    // (elements) f32 or bf16: what the optimizer updates
+    Tensor copy;      // (elements) bf16 or f16: what the forward pass reads where the recipe says so, else absent
+    Tensor grad;      // (elements) f32
+    Tensor low_grad;  // (elements) bf16: sums over micro-batches, or what ranks exchange, where precision.accumulate or .reduce says so, else absent
+    Tensor m, v;      // (elements) f32 or bf16: Adam's moments
+    Tensor changes;   // (parameters, 3) f32: what the last step that was asked for it did to each (kernels/optimizer.h)
+
+    /// Master and copy as the optimizer takes them at `step`.
+    Weights weights(int64_t step) const;
+    /// What a checkpoint stores, once the arenas have their memory.
+    std::vector<NamedTensor> values() const;
+    std::vector<NamedTensor> optimizer_state() const;
 
     /// What forward and backward read; an absent tensor if the model has no such parameter.
     Tensor value(Role role, int64_t layer = -1) const;
@@ -74,8 +88,17 @@ public:
 
     /// Draws every parameter from (seed, name, element): the same for every mesh and device.
     void initialise(Context& ctx, const ModelConfig& config, uint64_t seed);
-    /// copy = master rounded to nearest.
-    void refresh_copy(Context& ctx);
+    /// The copy as the update of `step` left it (0: the initial one), after the master was written by other means.
+    void refresh(Context& ctx, int64_t step);
+
+private:
+    Tensor segments_;  // (parameters, segment_words) i32
+    std::vector<Segment> host_segments_;
+    uint64_t seed_;
+    std::vector<NamedTensor> named(const std::string& prefix, const Tensor& arena) const;
 };
+
+/// Copies values (to.count()) to the device's tensor, f32 or bf16, rounded to nearest.
+void upload_rounded(Context& ctx, Tensor to, const float* values);
 
 }  // namespace clover

@@ -22,12 +22,6 @@ LearningRate learning_rate_of(const Config& c) {
     return {o.schedule, o.lr, o.min_lr, o.start_lr, o.warmup, decay};
 }
 
-std::vector<AdamwSegment> segments_of(const ParameterTable& table, double weight_decay) {
-    std::vector<AdamwSegment> segments;
-    for (const Parameter& p : table.all()) segments.push_back({p.offset, p.count, p.decay ? float(weight_decay) : 0.0f});
-    return segments;
-}
-
 // Whether documents are kept apart in any way that the model must know of.
 bool resets(const DataConfig& data) { return data.reset_attention || data.reset_positions; }
 
@@ -47,7 +41,7 @@ Trainer::Trainer(const Config& config, const Device& device, TrainingData data)
     : config_(config), data_(std::move(data)), ctx_(device),
       parameter_arena_(device, "parameters"), gradient_arena_(device, "gradients"), optimizer_arena_(device, "optimizer"),
       activation_arena_(device, "activations", false), generation_arena_(device, "generation", false), workspace_arena_(device, "workspace", false),
-      table_(config_.model), parameters_(table_, config_.recipe, true, parameter_arena_, gradient_arena_, optimizer_arena_),
+      table_(config_.model), parameters_(table_, config_, true, parameter_arena_, gradient_arena_, optimizer_arena_),
       model_(config_.model, parameters_, {.batch = config_.train.micro_batch, .sequence = config_.model.context, .training = true, .documents = resets(config_.data)}, activation_arena_) {
     const int64_t b = config_.train.micro_batch, t = config_.model.context, global_batch = config_.train.global_batch;
     activation_arena_.place(ids_, Dtype::i32, {b * t});
@@ -55,17 +49,16 @@ Trainer::Trainer(const Config& config, const Device& device, TrainingData data)
     activation_arena_.place(losses_, Dtype::f32, {global_batch, t});
     optimizer_arena_.place(square_sum_, Dtype::f32, {1});
     optimizer_arena_.place(grad_scale_, Dtype::f32, {1});
-    const std::vector<AdamwSegment> segments = segments_of(table_, config_.optimizer.weight_decay);
-    optimizer_arena_.place(segments_, Dtype::i32, {int64_t(segments.size()), 6});
     if (!config_.train.sample_prompts.empty())
         generator_ = std::make_unique<Generator>(config_.model, parameters_, longest_prompt(config_, data_) + config_.train.sample_tokens, generation_arena_);
-    const size_t workspace = std::max(model_.workspace_bytes(ctx_), generator_ ? generator_->workspace_bytes(ctx_) : 0);
+    const size_t workspace = std::max({model_.workspace_bytes(ctx_), generator_ ? generator_->workspace_bytes(ctx_) : 0, update_workspace_bytes()});
     workspace_arena_.place(workspace_, Dtype::f32, {int64_t(workspace / sizeof(float)) + 16});
     loader_ = std::make_unique<Loader>(
         data_.read, [ramp = config_.train.ramp_up, global_batch](int64_t consumed) { return global_batch_at(ramp, global_batch, consumed); },
         LoaderOptions{.example = example_options(), .micro_batch = b, .total = samples_after(config_.train.ramp_up, global_batch, config_.train.steps)});
     for (auto* ids : {&valid_ids_, &valid_targets_}) ids->resize(size_t(b * t));
     host_losses_.resize(size_t(global_batch * t));
+    changes_.resize(size_t(table_.all().size()));
     if (resets(config_.data)) documents_.reserve(size_t(b * t));
     resident_before_ = resident_bytes(), peak_before_ = peak_resident_bytes();
 
@@ -74,7 +67,6 @@ Trainer::Trainer(const Config& config, const Device& device, TrainingData data)
     ctx_.workspace.size = workspace_.bytes();
     model_.prepare(ctx_);
     if (generator_) generator_->prepare(ctx_);
-    device.memory.from_host(ctx_, segments_.data, segments.data(), segments_.bytes());
     parameters_.initialise(ctx_, config_.model, uint64_t(config_.train.seed));
 }
 
@@ -84,7 +76,7 @@ void Trainer::resume(const CheckpointInfo& checkpoint) {
             "; use the data of that run, or choose another --out");
     require(checkpoint.data.empty() || checkpoint.data == data_.fingerprint, checkpoint.folder, ": made with other training data: its sets had other numbers of documents ",
             "or tokens (", checkpoint.data, ", now ", data_.fingerprint, "); put the data back, or begin a new run in another --out");
-    load_parameters(ctx_, checkpoint.folder, parameters_, true);
+    load_parameters(ctx_, checkpoint, parameters_, true);
     progress_ = checkpoint.progress;
     loader_->seek(progress_.samples);
 }
@@ -105,7 +97,8 @@ StepReport Trainer::step() {
     forward_backward(batch);
     ctx_.device.elementwise.sum_of_squares(ctx_, square_sum_, parameters_.grad);
     ctx_.device.elementwise.clip_factor(ctx_, grad_scale_, square_sum_, float(config_.optimizer.clip));
-    update(lr);
+    const bool wants_changes = config_.train.stats_every > 0 && (progress_.step + 1) % config_.train.stats_every == 0;
+    update(lr, wants_changes);
 
     const Totals totals = read_losses(batch.targets.data(), batch.sequences);
     float squares;
@@ -115,6 +108,7 @@ StepReport Trainer::step() {
         throw Error(text("step ", progress_.step + 1, ": the gradient norm is not finite (loss ", totals.nats / double(totals.tokens),
                          "), the run cannot go on; start another with a lower optimizer.lr or another train.seed in its own --out"));
 
+    if (wants_changes) ctx_.device.memory.to_host(ctx_, changes_.data(), parameters_.changes.data, parameters_.changes.bytes());
     progress_ = {progress_.step + 1, progress_.samples + global_batch, progress_.tokens + global_batch * config_.model.context};
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return {.progress = progress_,
@@ -124,6 +118,7 @@ StepReport Trainer::step() {
             .lr = lr,
             .seconds = seconds,
             .tokens_per_s = double(global_batch * config_.model.context) / seconds,
+            .changes = wants_changes ? &changes_ : nullptr,
             .flops = training_flops(config_.model, config_.train.micro_batch, config_.model.context) * double(global_batch / config_.train.micro_batch)};
 }
 
@@ -134,14 +129,26 @@ void Trainer::forward_backward(const Batch& batch) {
     const int64_t trained = std::count_if(batch.targets.begin(), batch.targets.end(), [](int32_t id) { return id >= 0; });
     const float scale = 1.0f / float(std::max<int64_t>(trained, 1));
 
-    model_.zero_gradients(ctx_);
+    const bool low_sums = config_.precision.accumulate == Storage::bf16;
     for (int64_t first = 0; first < batch.sequences; first += micro) {
-        const bool fresh = first == 0;
+        const bool fresh = first == 0 || low_sums;
+        if (fresh) model_.zero_gradients(ctx_);
         upload(batch.ids.data() + first * t, batch.targets.data() + first * t);
         model_.forward(ctx_, ids_);
         model_.loss_backward(ctx_, losses_of(first), targets_, scale, fresh);
         model_.backward(ctx_, ids_, fresh);
+        if (low_sums) add_to_low_sums(first == 0);
     }
+    if (!parameters_.low_grad.present()) return;
+    // In bf16 as the ranks exchange them, or as they were summed.
+    if (!low_sums) ctx_.device.elementwise.cast(ctx_, parameters_.low_grad, parameters_.grad);
+    ctx_.device.elementwise.cast(ctx_, parameters_.grad, parameters_.low_grad);
+}
+
+void Trainer::add_to_low_sums(bool first) {
+    const ElementwiseOps& k = ctx_.device.elementwise;
+    if (first) return k.cast(ctx_, parameters_.low_grad, parameters_.grad);
+    k.add(ctx_, parameters_.low_grad, parameters_.low_grad, parameters_.grad);
 }
 
 // A micro-batch to the device, and its documents to the model.
@@ -168,12 +175,20 @@ Trainer::Totals Trainer::read_losses(const int32_t* targets, int64_t sequences) 
     return totals;
 }
 
-void Trainer::update(double lr) {
+Adamw Trainer::adamw(double lr, bool wants_changes) const {
     const OptimizerConfig& o = config_.optimizer;
-    ctx_.device.adamw.update(ctx_, {.master = parameters_.master, .copy = parameters_.copy, .m = parameters_.m, .v = parameters_.v,
-                                    .grad = parameters_.grad, .grad_scale = grad_scale_, .segments = segments_, .lr = float(lr),
-                                    .beta1 = float(o.beta1), .beta2 = float(o.beta2), .eps = float(o.eps), .t = progress_.step + 1});
+    Weights weights = parameters_.weights(progress_.step + 1);
+    if (wants_changes) weights.changes = parameters_.changes;
+    return {.weights = weights, .m = parameters_.m, .v = parameters_.v, .grad = parameters_.grad, .grad_scale = grad_scale_, .lr = float(lr),
+            .beta1 = float(o.beta1), .beta2 = float(o.beta2), .eps = float(o.eps), .t = progress_.step + 1};
 }
+
+size_t Trainer::update_workspace_bytes() const {
+    const Device& k = ctx_.device;
+    return std::max(k.adamw.workspace_bytes(adamw(0, true)), k.optimizer.refresh_workspace_bytes(parameters_.weights(0)));
+}
+
+void Trainer::update(double lr, bool wants_changes) { ctx_.device.adamw.update(ctx_, adamw(lr, wants_changes)); }
 
 std::vector<ValidReport> Trainer::evaluate() {
     std::vector<ValidReport> reports;

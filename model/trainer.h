@@ -52,6 +52,8 @@ struct StepReport {
     double grad_norm;   // before clipping
     double lr;
     double seconds, tokens_per_s;
+    /// What the step did to each parameter of the table, every train.stats_every steps, else null; until the next step.
+    const std::vector<Change>* changes = nullptr;
     double flops;       // of the step, as flops.h counts
 };
 
@@ -101,12 +103,13 @@ private:
     Parameters parameters_;
     Model model_;
     std::unique_ptr<Generator> generator_;
-    Tensor ids_, targets_, square_sum_, grad_scale_, segments_, workspace_;
+    Tensor ids_, targets_, square_sum_, grad_scale_, workspace_;
     Tensor losses_;                             // (global_batch, context) f32: of all micro-batches of a step
     std::unique_ptr<Loader> loader_;
     std::vector<int32_t> valid_ids_, valid_targets_;  // (micro_batch · context)
     std::vector<float> host_losses_;                  // (global_batch · context)
     std::vector<RowRange> documents_;                 // of the micro-batch
+    std::vector<Change> changes_;                     // of each parameter
     Progress progress_;
     size_t resident_before_ = 0, peak_before_ = 0;
 
@@ -120,7 +123,10 @@ private:
     Tensor losses_of(int64_t first) const;
     Totals read_losses(const int32_t* targets, int64_t sequences);
     void forward_backward(const Batch& batch);
-    void update(double lr);
+    void add_to_low_sums(bool first);
+    Adamw adamw(double lr, bool wants_changes) const;
+    size_t update_workspace_bytes() const;
+    void update(double lr, bool wants_changes);
 };
 
 /// Bytes of this process in memory now, and at most so far.

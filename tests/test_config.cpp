@@ -109,7 +109,7 @@ TEST_CASE("a small config: given values, the family's defaults, derived values")
     CHECK(c.optimizer.min_lr == 1e-3 / 10);
     CHECK(c.optimizer.name == OptimizerName::adamw);
     CHECK(c.optimizer.schedule == Schedule::cosine_samples);
-    CHECK(c.recipe == Recipe::bf16_master);
+    CHECK(c.precision.recipe == Recipe::bf16_master);
     CHECK(c.checkpoint.keep == 3);
     CHECK(parse(small, {"train.micro_batch=4"}).train.global_batch == 4);
 }
@@ -127,7 +127,7 @@ TEST_CASE("Gopher's defaults") {
     CHECK(c.optimizer.start_lr == 1e-7);
     CHECK(c.optimizer.warmup == 1500);
     CHECK(c.optimizer.schedule == Schedule::cosine_steps);
-    CHECK(c.recipe == Recipe::mixed);
+    CHECK(c.precision.recipe == Recipe::mixed);
 }
 
 TEST_CASE("the presets and the files of the published models have the papers' values") {
@@ -141,8 +141,8 @@ TEST_CASE("the presets and the files of the published models have the papers' va
 
 TEST_CASE("recipes of the published models") {
     for (const Shape& s : published) {
-        const bool f32_parameters = std::string(s.preset).starts_with("gopher") && s.hidden < 4096;
-        CHECK(parse(text("model.preset = '", s.preset, "'\n")).recipe == (f32_parameters ? Recipe::mixed : Recipe::bf16_master));
+        const Recipe recipe = std::string(s.preset).starts_with("bloom") ? Recipe::bf16_master : s.hidden < 4096 ? Recipe::mixed : Recipe::bf16_sr;
+        CHECK(parse(text("model.preset = '", s.preset, "'\n")).precision.recipe == recipe);
     }
 }
 
@@ -160,7 +160,9 @@ const std::map<std::string, std::string> other_values = {
     {"optimizer.beta1", "0.8"}, {"optimizer.beta2", "0.999"}, {"optimizer.eps", "1e-6"}, {"optimizer.weight_decay", "0.01"},
     {"optimizer.clip", "0"}, {"precision.recipe", "fp32"}, {"checkpoint.every", "5"}, {"checkpoint.keep", "0"},
     {"data.split", "[949, 50, 1]"}, {"data.order", "epochs"}, {"data.end_of_document", "</s>"}, {"data.train_on_eod", "false"},
-    {"data.train_after_eod", "false"}, {"data.reset_attention", "true"}, {"data.reset_positions", "true"}};
+    {"data.train_after_eod", "false"}, {"data.reset_attention", "true"}, {"data.reset_positions", "true"},
+    {"train.record_every", "10"}, {"train.stats_every", "10"}, {"precision.accumulate", "bf16"}, {"precision.reduce", "bf16"},
+    {"precision.moments", "bf16"}, {"precision.only", "gains"}};
 
 TEST_CASE("every key of the reference, when changed, changes the resolved printout, and the printout reads back (A19)") {
     std::vector<std::string> keys = all_keys();
@@ -172,6 +174,7 @@ TEST_CASE("every key of the reference, when changed, changes the resolved printo
         std::vector<std::string> base, changed;
         if (key == "train.ramp_up") base = {"train.global_batch=4"};
         if (key == "optimizer.name") base = {"optimizer.weight_decay=0"};
+        if (key == "precision.only") base = {"precision.recipe=bf16"};
         if (key == "data.reset_positions") base = {"model.position=learned"};
         if (key == "model.head_size") base = {"model.hidden=32", "model.heads=2", "model.ffn=100"};
         changed = base;
@@ -201,7 +204,12 @@ TEST_CASE("the spelling of every enumerator") {
     CHECK(to_string(Init::fan_in) == "fan_in");
     CHECK(to_string(Recipe::fp32) == "fp32");
     CHECK(to_string(Recipe::mixed) == "mixed");
+    CHECK(to_string(Recipe::bf16) == "bf16");
+    CHECK(to_string(Recipe::bf16_sr) == "bf16-sr");
+    CHECK(to_string(Recipe::bf16_master_sr) == "bf16-master-sr");
     CHECK(to_string(Recipe::bf16_master) == "bf16-master");
+    CHECK(to_string(ParameterClass::embedding) == "embedding");
+    CHECK(to_string(ParameterClass::matrices) == "matrices");
     CHECK(to_string(Schedule::cosine_samples) == "cosine-samples");
     CHECK(to_string(Schedule::cosine_steps) == "cosine-steps");
     CHECK(to_string(Schedule::constant) == "constant");

@@ -111,7 +111,7 @@ TEST_SUITE("cuda training") {
             CHECK(stopped_and_resumed(cuda, cuda, config, folder / "cuda") == trained(cuda, config, 4));
             const State moved = stopped_and_resumed(cpu, cuda, config, folder / "cpu"), stayed = trained(cpu, config, 4);
             for (size_t i = 0; i < 4; i++)
-                CHECK(std::abs(moved.lines[i].loss - stayed.lines[i].loss) <= (config.recipe == Recipe::fp32 ? 1e-5 : 0.02) * stayed.lines[i].loss);
+                CHECK(std::abs(moved.lines[i].loss - stayed.lines[i].loss) <= (config.precision.recipe == Recipe::fp32 ? 1e-5 : 0.02) * stayed.lines[i].loss);
         }
     }
     TEST_CASE("the same bits under every schedule") {

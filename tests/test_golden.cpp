@@ -78,7 +78,7 @@ public:
     GoldenModel(const Device& device, const Golden& golden, ModelShape shape)
         : config_(golden.config), ctx_(device), table_(config_.model), weights_(device, "parameters"), gradients_(device, "gradients"),
           moments_(device, "optimizer"), activations_(device, "activations"),
-          parameters(table_, config_.recipe, shape.training, weights_, gradients_, moments_),
+          parameters(table_, config_, shape.training, weights_, gradients_, moments_),
           model(config_.model, parameters, shape, activations_) {
         for (Arena* arena : {&weights_, &gradients_, &moments_, &activations_})
             if (arena->bytes() > 0) arena->commit();

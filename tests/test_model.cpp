@@ -171,7 +171,7 @@ TEST_SUITE("model") {
                     std::vector<double> got;
                     generator.cached_logits(ctx, text, prompt, [&](const float* row) { got.insert(got.end(), row, row + 61); });
                     const std::vector<double> reference(want.begin() + (prompt - 1) * 61, want.end());
-                    CHECK(normalised_error(got, reference) <= (full.config.recipe == Recipe::fp32 ? 1e-5 : 0.03));
+                    CHECK(normalised_error(got, reference) <= (full.config.precision.recipe == Recipe::fp32 ? 1e-5 : 0.03));
                 }
             }
     }
@@ -229,11 +229,11 @@ TEST_SUITE("model") {
                     for (int64_t i = 0; i < rows.count; i++) some.set(i, ids.at(rows.first + i)), next.set(i, targets.at(rows.first + i));
                     const std::vector<float> part = gradients_and_logits(alone, some, next, 0.1f, [&](const std::vector<double>& own) {
                         const std::vector<double> there(logits.begin() + rows.first * 61, logits.begin() + (rows.first + rows.count) * 61);
-                        CHECK(normalised_error(there, own) < (config.recipe == Recipe::fp32 ? 1e-6 : 1e-2));
+                        CHECK(normalised_error(there, own) < (config.precision.recipe == Recipe::fp32 ? 1e-6 : 1e-2));
                     });
                     for (size_t i = 0; i < sum.size(); i++) sum[i] += part[i];
                 }
-                CHECK(normalised_error(gradient, sum) < (config.recipe == Recipe::fp32 ? 1e-5 : 2e-2));
+                CHECK(normalised_error(gradient, sum) < (config.precision.recipe == Recipe::fp32 ? 1e-5 : 2e-2));
                 // Without documents it is another result.
                 packed.model.set_documents({}, false, false);
                 packed.model.forward(packed.ctx, ids);

@@ -110,7 +110,7 @@ TEST_SUITE("parameters") {
         const auto deviation = [&](Role role, int64_t layer) {
             const ParameterTable table(c.model);
             Arena a(device, "parameters"), g(device, "gradients"), o(device, "optimizer");
-            Parameters parameters(table, Recipe::bf16_master, false, a, g, o);
+            Parameters parameters(table, c, false, a, g, o);
             a.commit();
             parameters.initialise(ctx, c.model, 7);
             const Tensor t = Parameters::slice(parameters.master, *table.find(role, layer));

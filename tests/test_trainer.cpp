@@ -15,7 +15,7 @@ TEST_SUITE("trainer") {
     TEST_CASE("the loss falls with every recipe and both families, and the recipes agree") {
         for (const char* family : {"bloom", "gopher"}) {
             double fp32 = 0;
-            for (const char* recipe : {"fp32", "mixed", "bf16-master"}) {
+            for (const char* recipe : {"fp32", "mixed", "bf16", "bf16-sr", "bf16-master-sr", "bf16-master"}) {
                 TemporaryFolder folder;
                 const Config c = run_config(folder, family, {std::string("precision.recipe=") + recipe});
                 Trainer t(c, find_device("cpu"), open_training_data(c));
@@ -30,10 +30,12 @@ TEST_SUITE("trainer") {
     }
 
     TEST_CASE("stopped anywhere and resumed, twice, in another process's place: the same bits (A15)") {
-        for (const char* recipe : {"fp32", "bf16-master"})
+        const std::pair<const char*, const char*> recipes[] = {{"fp32", "f32"}, {"bf16-master", "f32"}, {"bf16-master-sr", "f32"}, {"bf16-sr", "bf16"}};
+        for (const auto& [recipe, storage] : recipes)
             for (const char* family : {"bloom", "gopher"}) {
                 TemporaryFolder folder;
-                const Config c = run_config(folder, family, {std::string("precision.recipe=") + recipe});
+                const std::string s = storage;
+                const Config c = run_config(folder, family, {std::string("precision.recipe=") + recipe, "precision.moments=" + s, "precision.accumulate=" + s});
                 Trainer whole(c, find_device("cpu"), open_training_data(c));
                 const std::vector<Line> want = run_steps(whole, 30);
                 for (const std::vector<int64_t>& stops : {std::vector<int64_t>{17}, {10}, {20}, {9, 23}}) {
@@ -55,6 +57,7 @@ TEST_SUITE("trainer") {
                     INFO(std::string(family), " ", std::string(recipe), " stopped at ", stops[0]);
                     CHECK(got == want);
                     CHECK(same_bits(rest.parameters().master, whole.parameters().master));
+                    if (whole.parameters().copy.present()) CHECK(same_bits(rest.parameters().copy, whole.parameters().copy));
                     CHECK(same_bits(rest.parameters().m, whole.parameters().m));
                     CHECK(same_bits(rest.parameters().v, whole.parameters().v));
                     CHECK(rest.sample("abc") == whole.sample("abc"));

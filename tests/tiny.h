@@ -27,7 +27,7 @@ struct TinyModel {
     TinyModel(const Config& c, ModelShape shape, const Device& device = find_device("cpu"))
         : config(c), ctx(device), parameter_arena(device, "p"), gradient_arena(device, "g"), optimizer_arena(device, "o"),
           activation_arena(device, "a"), workspace_arena(device, "w"), table(config.model),
-          parameters(table, config.recipe, shape.training, parameter_arena, gradient_arena, optimizer_arena),
+          parameters(table, config, shape.training, parameter_arena, gradient_arena, optimizer_arena),
           model(config.model, parameters, shape, activation_arena) {
         activation_arena.place(losses, Dtype::f32, {shape.batch * shape.sequence});
         workspace_arena.place(workspace, Dtype::f32, {int64_t(model.workspace_bytes(ctx) / 4) + 16});
@@ -47,7 +47,7 @@ struct TinyModel {
             for (int64_t i = p.offset; !p.matrix && i < p.offset + p.count; i++)
                 master[size_t(i)] += 0.1f * normal(random_bits(9, Stream::initialisation, 1, 0, uint64_t(i)));
         write_floats(ctx.device, parameters.master, master);
-        parameters.refresh_copy(ctx);
+        parameters.refresh(ctx, 0);
     }
     std::vector<double> all_logits() {
         Owned out(Dtype::f32, {model.shape().batch * model.shape().sequence, config.model.vocab});

@@ -127,13 +127,14 @@ Workload cross_entropy_shard(Memory& m, const Sizes& s) {
 
 Workload adamw(Memory& m, const Sizes& s) {
     const int64_t n = s.parameters;
-    const AdamwSegment all{0, n, 0.1f};
-    Tensor segments = m.unwritten(Dtype::i32, {1, 6}), scale = m.unwritten(Dtype::f32, {1});
+    const Segment all{0, n, 0.1f};
+    Tensor segments = m.unwritten(Dtype::i32, {1, segment_words}), scale = m.unwritten(Dtype::f32, {1});
     const float one = 1;
     m.copy_from(segments, &all), m.copy_from(scale, &one);
-    const Adamw a{.master = m.random(Dtype::f32, {n}), .copy = m.unwritten(Dtype::bf16, {n}), .m = m.zeros(Dtype::f32, {n}), .v = m.zeros(Dtype::f32, {n}),
-                  .grad = m.random(Dtype::f32, {n}), .grad_scale = scale, .segments = segments, .lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .t = 1};
-    return {.bytes = bytes({a.master, a.master, a.copy, a.m, a.m, a.v, a.v, a.grad}), .run = [=](Context& c) { c.device.adamw.update(c, a); }};
+    const Weights w{.master = m.random(Dtype::f32, {n}), .copy = m.unwritten(Dtype::bf16, {n}), .segments = segments};
+    const Adamw a{.weights = w, .m = m.zeros(Dtype::f32, {n}), .v = m.zeros(Dtype::f32, {n}), .grad = m.random(Dtype::f32, {n}), .grad_scale = scale,
+                  .lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .t = 1};
+    return {.bytes = bytes({w.master, w.master, w.copy, a.m, a.m, a.v, a.v, a.grad}), .run = [=](Context& c) { c.device.adamw.update(c, a); }};
 }
 
 Workload add(Memory& m, const Sizes& s) {
