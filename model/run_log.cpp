@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "../data/new_file.h"
@@ -32,8 +33,8 @@ size_t terminal_columns() {
     return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
 }
 
-// The lines of an earlier log up to and including `step`. A last line cut short by a kill does not parse and goes.
-std::string lines_up_to(const std::string& path, int64_t step) {
+// The lines of an earlier log up to and including `step`, given one by one to `see`. A last line cut short by a kill does not parse and goes.
+std::string lines_up_to(const std::string& path, int64_t step, const std::function<void(const json&)>& see) {
     std::string kept;
     if (!std::filesystem::exists(path)) return kept;
     const std::string all = read_text_file(path);
@@ -42,23 +43,38 @@ std::string lines_up_to(const std::string& path, int64_t step) {
         if (end == std::string::npos) break;
         const std::string line = all.substr(begin, end - begin);
         const json entry = json::parse(line, nullptr, false);
-        if (entry.is_object() && entry.contains("step") && entry["step"].is_number_integer() && entry["step"].get<int64_t>() <= step) kept += line + "\n";
+        const bool keep = entry.is_object() && entry.contains("step") && entry["step"].is_number_integer() && entry["step"].get<int64_t>() <= step;
+        if (!keep) continue;
+        kept += line + "\n";
+        see(entry);
     }
     return kept;
+}
+
+json by_group(const StepChanges& c, double (GroupChange::*value)() const) {
+    json classes = json::object(), layers = json::array();
+    for (int k = 0; k < parameter_classes; k++)
+        if (c.classes[size_t(k)].count > 0) classes[to_string(ParameterClass(k))] = (c.classes[size_t(k)].*value)();
+    for (const GroupChange& layer : c.layers) layers.push_back((layer.*value)());
+    return {{"classes", classes}, {"layers", layers}};
 }
 
 }  // namespace
 
 RunLog::RunLog(const std::string& out, const Config& config, int64_t resumed_step, double matmul_peak)
     : path_(out + "/log.jsonl"), file_(nullptr), terminal_(isatty(STDOUT_FILENO)), steps_(config.train.steps),
-      log_every_(config.train.log_every), peak_(matmul_peak) {
+      log_every_(config.train.log_every), record_every_(config.train.record_every), peak_(matmul_peak) {
     try {
         std::filesystem::create_directories(out);
         lock_ = open((out + "/.lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
         require(lock_ >= 0, std::strerror(errno));
         require(flock(lock_, LOCK_EX | LOCK_NB) == 0, "another process is training there; wait for it, or choose another --out");
         write_file_whole(out + "/config.toml", to_toml(config));
-        write_file_whole(path_, lines_up_to(path_, resumed_step));
+        write_file_whole(path_, lines_up_to(path_, resumed_step, [&](const json& entry) {
+            if (!entry.contains("grad_norm")) return;
+            loss_spikes_.push(entry.value("loss", double(NAN)));
+            norm_spikes_.push(entry.value("grad_norm", double(NAN)));
+        }));
     } catch (const std::exception& e) {
         if (lock_ >= 0) close(lock_);
         throw InputError(text("--out ", out, ": cannot be written: ", e.what()));
@@ -84,11 +100,44 @@ void RunLog::close_line() {
     std::fflush(stdout);
 }
 
+void RunLog::Record::add(const StepReport& r) {
+    steps++;
+    loss += r.loss, bits_per_byte += r.bits_per_byte, grad_norm += r.grad_norm, seconds += r.seconds, tokens += r.tokens_per_s * r.seconds, flops += r.flops;
+    lr = r.lr, progress = r.progress;
+}
+
+void RunLog::write_record(const StepChanges* changes) {
+    if (record_.steps == 0) return;
+    const Record r = std::exchange(record_, {});
+    const double n = double(r.steps), loss = r.loss / n, grad_norm = r.grad_norm / n;
+    json line{{"step", r.progress.step}, {"samples", r.progress.samples}, {"tokens", r.progress.tokens}, {"loss", loss},
+              {"bits_per_byte", r.bits_per_byte / n}, {"grad_norm", grad_norm}, {"lr", r.lr}, {"tokens_per_s", r.tokens / r.seconds},
+              {"utilisation", r.flops / r.seconds / peak_}, {"seconds", r.seconds / n}};
+    if (record_every_ > 1) line["steps"] = r.steps;
+    if (changes) {
+        line["stale"] = by_group(*changes, &GroupChange::stale);
+        line["update"] = by_group(*changes, &GroupChange::update_ratio);
+    }
+    write(line.dump());
+    write_spike("loss", loss_spikes_.push(loss), r.progress);
+    write_spike("grad_norm", norm_spikes_.push(grad_norm), r.progress);
+}
+
+void RunLog::write_spike(const char* what, const std::optional<Spike>& spike, const Progress& p) {
+    if (!spike) return;
+    write(json{{"step", p.step}, {"spike", what}, {"value", spike->value}, {"mean", spike->mean}, {"sd", spike->sd}}.dump());
+    close_line();
+    std::printf("spike: step %lld has %s %.4g, the steps before %.4g ± %.2g\n", static_cast<long long>(p.step), what, spike->value, spike->mean, spike->sd);
+}
+
 void RunLog::step(const StepReport& r) {
+    record_.add(r);
+    if (r.progress.step % record_every_ == 0 || r.progress.step == steps_ || r.changes) write_record(r.changes);
+    show(r);
+}
+
+void RunLog::show(const StepReport& r) {
     const double utilisation = r.flops / r.seconds / peak_;
-    write(json{{"step", r.progress.step}, {"samples", r.progress.samples}, {"tokens", r.progress.tokens}, {"loss", r.loss},
-               {"bits_per_byte", r.bits_per_byte}, {"grad_norm", r.grad_norm}, {"lr", r.lr}, {"tokens_per_s", r.tokens_per_s},
-               {"utilisation", utilisation}, {"seconds", r.seconds}}.dump());
     seconds_per_step_ = seconds_per_step_ == 0 ? r.seconds : 0.95 * seconds_per_step_ + 0.05 * r.seconds;
     const bool due = r.progress.step % log_every_ == 0 || r.progress.step == steps_ || r.progress.step == 1;
     // On a terminal one line is written over and over, ten times a second at most; every log_every-th step stays.
@@ -140,6 +189,7 @@ void RunLog::sample(const Progress& p, const std::string& prompt, const std::str
 }
 
 void RunLog::sync() {
+    write_record(nullptr);
     if (fsync(fileno(file_)) != 0) throw Error(text(path_, ": cannot be written: ", std::strerror(errno)));
 }
 

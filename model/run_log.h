@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "spikes.h"
 #include "trainer.h"
 
 namespace clover {
@@ -19,12 +20,13 @@ public:
     ~RunLog();
     RunLog(const RunLog&) = delete;
 
+    /// Shows the step; a line of log.jsonl has the means of train.record_every steps.
     void step(const StepReport& r);
     /// With what has been drawn from each training set so far.
     void validation(const Progress& p, const std::vector<ValidReport>& reports, const std::vector<DrawnTokens>& drawn = {});
     void sample(const Progress& p, const std::string& prompt, const std::string& continuation);
     void note(const std::string& text);
-    /// What was written is on the disk.
+    /// What was logged is on the disk, also the steps since the last line.
     void sync();
 
 private:
@@ -32,11 +34,22 @@ private:
     std::FILE* file_;
     int lock_ = -1;  // OUT/.lock, held while the run lives
     bool terminal_, line_open_ = false;
-    int64_t steps_, log_every_;
+    int64_t steps_, log_every_, record_every_;
     double peak_;
     double seconds_per_step_ = 0;  // smoothed
     std::chrono::steady_clock::time_point last_shown_{};
+    /// Sums over the steps since the last line, and the last step.
+    struct Record {
+        int64_t steps = 0;
+        double loss = 0, bits_per_byte = 0, grad_norm = 0, seconds = 0, tokens = 0, flops = 0, lr = 0;
+        Progress progress;
+        void add(const StepReport& r);
+    } record_;
+    SpikeDetector loss_spikes_, norm_spikes_;
 
+    void write_record(const StepChanges* changes);
+    void write_spike(const char* what, const std::optional<Spike>& spike, const Progress& p);
+    void show(const StepReport& r);
     void write(const std::string& json_line);
     void close_line();
 };

@@ -108,7 +108,10 @@ StepReport Trainer::step() {
         throw Error(text("step ", progress_.step + 1, ": the gradient norm is not finite (loss ", totals.nats / double(totals.tokens),
                          "), the run cannot go on; start another with a lower optimizer.lr or another train.seed in its own --out"));
 
-    if (wants_changes) ctx_.device.memory.to_host(ctx_, changes_.data(), parameters_.changes.data, parameters_.changes.bytes());
+    if (wants_changes) {
+        ctx_.device.memory.to_host(ctx_, changes_.data(), parameters_.changes.data, parameters_.changes.bytes());
+        gather(table_, changes_, step_changes_);
+    }
     progress_ = {progress_.step + 1, progress_.samples + global_batch, progress_.tokens + global_batch * config_.model.context};
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return {.progress = progress_,
@@ -118,7 +121,7 @@ StepReport Trainer::step() {
             .lr = lr,
             .seconds = seconds,
             .tokens_per_s = double(global_batch * config_.model.context) / seconds,
-            .changes = wants_changes ? &changes_ : nullptr,
+            .changes = wants_changes ? &step_changes_ : nullptr,
             .flops = training_flops(config_.model, config_.train.micro_batch, config_.model.context) * double(global_batch / config_.train.micro_batch)};
 }
 

@@ -8,6 +8,7 @@
 #include "../data/tokenizer.h"
 #include "checkpoint.h"
 #include "generate.h"
+#include "step_changes.h"
 
 namespace clover {
 
@@ -52,8 +53,8 @@ struct StepReport {
     double grad_norm;   // before clipping
     double lr;
     double seconds, tokens_per_s;
-    /// What the step did to each parameter of the table, every train.stats_every steps, else null; until the next step.
-    const std::vector<Change>* changes = nullptr;
+    /// What the step did to the parameters, every train.stats_every steps, else null; until the next step.
+    const StepChanges* changes = nullptr;
     double flops;       // of the step, as flops.h counts
 };
 
@@ -110,6 +111,7 @@ private:
     std::vector<float> host_losses_;                  // (global_batch · context)
     std::vector<RowRange> documents_;                 // of the micro-batch
     std::vector<Change> changes_;                     // of each parameter
+    StepChanges step_changes_;
     Progress progress_;
     size_t resident_before_ = 0, peak_before_ = 0;
 
