@@ -52,6 +52,13 @@ $(BUILD)/%.o: %.cpp
 	@mkdir -p $(@D)
 	@echo '  compile $<'; $(CXX) $(CXXFLAGS) -c $< -o $@
 
+# The script and the style of the report's page, as string literals.
+$(BUILD)/report/%.inc: report/%
+	@mkdir -p $(@D)
+	@{ echo 'R"~~~('; cat $<; echo ')~~~"'; } > $@
+$(BUILD)/report/page.o: $(BUILD)/report/page.js.inc $(BUILD)/report/page.css.inc
+$(BUILD)/report/page.o: CXXFLAGS += -I$(BUILD)/report
+
 # train.cu holds no CUDA code of its own: for the CPU it is C++.
 $(BUILD)/train.o: train.cu
 	@mkdir -p $(@D)
