@@ -68,7 +68,7 @@ $(BUILD)/train.o: train.cu
 
 # ---- Packages ------------------------------------------------------------------------------------------------------------------
 
-PACKAGES := g++ libdnnl-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev doctest-dev zlib1g-dev libboost-context-dev libpcre2-dev libutf8proc-dev sentencepiece
+PACKAGES := g++ libdnnl-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev doctest-dev zlib1g-dev libboost-context-dev libpcre2-dev libutf8proc-dev sentencepiece chromium
 CORPUS_PACKAGES := installation-guide-amd64 \
     $(addprefix debian-reference-,de en es fr id it ja pt pt-br zh-cn zh-tw)
 

@@ -9,17 +9,17 @@
 namespace clover {
 
 struct Curve {
-    std::string name;               // in the legend; empty: not there
-    std::vector<double> x, y;       // a value that is not finite breaks the line
-    std::vector<double> low, high;  // a band around it, as long as x, or empty
-    int style = -1;                 // colour and dashes; -1: the place among the chart's curves
-    bool points = false;            // a dot at each point, for few of them
+    std::string name = {};                    // in the legend; empty: not there
+    std::vector<double> x = {}, y = {};       // a value that is not finite breaks the line
+    std::vector<double> low = {}, high = {};  // a band around it, as long as x, or empty
+    int style = -1;                           // colour and dashes; -1: the place among the chart's curves
+    bool points = false;                      // a dot at each point, for few of them
 };
 
 /// A triangle, with a text that shows when it is pointed at.
 struct Mark {
     double x = 0, y = 0;
-    std::string label;
+    std::string label = {};
     int style = 0;
 };
 

@@ -6,44 +6,51 @@
 namespace clover {
 namespace {
 
-size_t begin_of(size_t stretch, size_t stretches, size_t n) { return stretch * n / stretches; }
+/// Where stretches begin, and the end: three quarters of them are equally long, the others grow by a factor, so that the start of a run can be looked at closely.
+std::vector<size_t> stretches_of(size_t n, int64_t count) {
+    const int64_t even = std::max<int64_t>(count * 3 / 4, 1), growing = std::max<int64_t>(count - even, 1);
+    std::vector<size_t> begin;
+    for (int64_t k = 0; k <= even; k++) begin.push_back(size_t(double(n) * double(k) / double(even)));
+    for (int64_t k = 0; k < growing; k++) begin.push_back(size_t(std::pow(double(n), double(k) / double(growing))));
+    std::sort(begin.begin(), begin.end());
+    begin.erase(std::unique(begin.begin(), begin.end()), begin.end());
+    return begin;
+}
 
 }  // namespace
 
 Points thinned(const Points& points, int64_t most) {
-    const size_t n = points.size(), stretches = size_t(std::max<int64_t>(most / 2, 1));
+    const size_t n = points.size();
     if (n <= size_t(most)) return points;
-    Points kept;
-    for (size_t k = 0; k < stretches; k++) {
-        std::vector<size_t> keep;  // at most five
-        if (k == 0) keep.push_back(0);
-        if (k + 1 == stretches) keep.push_back(n - 1);
+    const std::vector<size_t> begin = stretches_of(n, most / 2);
+    std::vector<size_t> keep = {0, n - 1};
+    for (size_t k = 0; k + 1 < begin.size(); k++) {
         size_t least = n, largest = n, broken = n;
-        for (size_t i = begin_of(k, stretches, n); i < begin_of(k + 1, stretches, n); i++) {
-            if (!std::isfinite(points[i].value)) {
-                if (broken == n) broken = i;
-                continue;
-            }
-            if (least == n || points[i].value < points[least].value) least = i;
-            if (largest == n || points[i].value > points[largest].value) largest = i;
+        for (size_t i = begin[k]; i < begin[k + 1]; i++) {
+            const double value = points[i].value;
+            if (!std::isfinite(value)) broken = std::min(broken, i);
+            else if (least == n) least = largest = i;
+            else if (value < points[least].value) least = i;
+            else if (value > points[largest].value) largest = i;
         }
         for (const size_t i : {least, largest, broken})
             if (i < n) keep.push_back(i);
-        std::sort(keep.begin(), keep.end());
-        keep.erase(std::unique(keep.begin(), keep.end()), keep.end());
-        for (const size_t i : keep) kept.push_back(points[i]);
     }
+    std::sort(keep.begin(), keep.end());
+    keep.erase(std::unique(keep.begin(), keep.end()), keep.end());
+    Points kept;
+    for (const size_t i : keep) kept.push_back(points[i]);
     return kept;
 }
 
 Points stretch_means(const Points& points, int64_t count) {
-    const size_t n = points.size(), stretches = std::min(n, size_t(std::max<int64_t>(count, 1)));
+    if (points.size() <= size_t(count)) return points;
+    const std::vector<size_t> begin = stretches_of(points.size(), count);
     Points means;
-    for (size_t k = 0; k < stretches; k++) {
-        const size_t begin = begin_of(k, stretches, n), end = begin_of(k + 1, stretches, n);
+    for (size_t k = 0; k + 1 < begin.size(); k++) {
         double sum = 0;
-        for (size_t i = begin; i < end; i++) sum += points[i].value;
-        means.push_back({points[end - 1].step, sum / double(end - begin)});
+        for (size_t i = begin[k]; i < begin[k + 1]; i++) sum += points[i].value;
+        means.push_back({points[begin[k + 1] - 1].step, sum / double(begin[k + 1] - begin[k])});
     }
     return means;
 }
@@ -54,9 +61,10 @@ Points smoothed(const Points& points, double weight) {
     Points smooth = points;
     double sum = 0, weights = 0;
     for (size_t i = 0; i < points.size(); i++) {
-        const double keep = i == 0 ? 0 : std::pow(weight, double(points[i].step - points[i - 1].step) / range * 1000);
-        sum = sum * keep + points[i].value;
-        weights = weights * keep + 1;
+        const size_t before = i == 0 ? 0 : i - 1;
+        const double keep = std::pow(weight, double(points[before + 1].step - points[before].step) / range * 1000);
+        sum = sum * keep + points[i].value * (1 - keep);
+        weights = weights * keep + (1 - keep);
         smooth[i].value = sum / weights;
         if (!std::isfinite(points[i].value)) sum = weights = 0;
     }

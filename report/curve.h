@@ -10,11 +10,12 @@ namespace clover {
 /// finite; the first point and the last one always.
 Points thinned(const Points& points, int64_t most);
 
-/// The mean of each of `count` stretches of about as many points, at the stretch's last step: what smoothing works on where points are thinned.
+/// The mean of each of about `count` stretches at the stretch's last step: what smoothing works on where points are thinned.
 Points stretch_means(const Points& points, int64_t count);
 
-/// Exponential moving average, debiased, by distance in steps: a point that lies a thousandth of the whole range before has `weight` (0 to 1) of the influence. So the
-/// same weight means the same smoothness however many points there are (as Weights & Biases' time-weighted average). Values that are not finite stay and end it.
+/// Exponential moving average over steps, debiased: what lies a thousandth of the whole range before has `weight` (0 to 1) of the influence, and a point stands for
+/// the steps since the one before it. So a weight means the same smoothness however many points there are and wherever they lie. Values that are not finite stay,
+/// and the average begins anew.
 Points smoothed(const Points& points, double weight);
 
 /// Mean, smallest and largest value at each step that all of the series have.

@@ -36,11 +36,11 @@ struct PageChart {
 /// The charts that are always in the same place, then those of sets and classes by name, then every other series.
 std::vector<PageChart> charts_of(const std::vector<RunData>& runs) {
     std::vector<PageChart> charts = {{"Loss", "Training loss", "nats per token", "loss", Scale::free, true, false, true},
-                                     {"Loss", "Validation, all sets", "bits per byte", "valid.bits_per_byte", Scale::free, false, false, true}};
+                                     {"Validation", "All sets", "bits per byte", "valid.bits_per_byte", Scale::free}};
     const std::vector<std::string> sets = names_between(runs, "valid.", ".bits_per_byte");
     if (sets.size() > 1)
-        for (const std::string& set : sets) charts.push_back({"Validation by set", set, "bits per byte", "valid." + set + ".bits_per_byte", Scale::free});
-    else charts[1].title = "Validation";
+        for (const std::string& set : sets) charts.push_back({"Validation", set, "bits per byte", "valid." + set + ".bits_per_byte", Scale::free});
+    else charts[1].title = "Validation", charts[1].wide = true;
     charts.push_back({"Optimization and speed", "Learning rate", "", "lr", Scale::free});
     charts.push_back({"Optimization and speed", "Gradient norm", "before clipping", "grad_norm", Scale::free, true});
     charts.push_back({"Optimization and speed", "Throughput", "tokens per second", "tokens_per_s", Scale::linear, true});
@@ -49,13 +49,13 @@ std::vector<PageChart> charts_of(const std::vector<RunData>& runs) {
     const struct {
         const char *series, *title, *unit;
         Scale scale;
-    } mechanisms[] = {{"stale", "Stale fraction", "share of values that a step left as they were", Scale::linear}, {"update", "Update-to-weight ratio", "‖Δw‖ / ‖w‖", Scale::logarithmic}};
+    } mechanisms[] = {{"stale", "Stale fraction", "share unchanged by a step", Scale::linear}, {"update", "Update-to-weight ratio", "‖Δw‖ / ‖w‖", Scale::logarithmic}};
     for (const auto& m : mechanisms) {
         const std::string start = text(m.series, ".");
         for (const std::string& name : names_between(runs, start, ""))
             if (name.find('.') == std::string::npos) charts.push_back({m.title, text(m.title, ": ", name), m.unit, start + name, m.scale});
         if (!names_between(runs, start + "layer.", "").empty())
-            charts.push_back({m.title, text(m.title, " by layer, at the last step that has it"), m.unit, m.series, m.scale, false, true});
+            charts.push_back({m.title, text(m.title, " by layer, last"), m.unit, m.series, m.scale, false, true});
     }
     return charts;
 }
@@ -75,14 +75,17 @@ std::vector<PageChart> all_charts(const std::vector<RunData>& runs) {
     return charts;
 }
 
+std::string json_number(double value) {
+    char digits[64];
+    std::snprintf(digits, sizeof digits, "%.6g", value);
+    return std::isfinite(value) ? digits : "null";
+}
+
 std::string json_numbers(const Points& points, bool steps) {
     std::string list = "[";
-    char digits[64];
     for (const Point& p : points) {
         if (list.size() > 1) list += ',';
-        if (steps) list += std::to_string(p.step);
-        else if (!std::isfinite(p.value)) list += "null";
-        else list.append(digits, size_t(std::snprintf(digits, sizeof digits, "%.6g", p.value)));
+        list += steps ? std::to_string(p.step) : json_number(p.value);
     }
     return list + "]";
 }
@@ -102,7 +105,7 @@ std::string json_series(const Points& points, int64_t most, bool& thinner) {
 std::string json_run(const RunData& run, size_t arm, int line_style, int64_t most, bool& thinner) {
     std::string json = text("{\"name\":", script_string(run.name), ",\"arm\":", arm, ",\"style\":\"", line_classes(line_style), "\",\"spikes\":[");
     for (const RunData::Spike& s : run.spikes)
-        json += text(json.back() == '[' ? "" : ",", "{\"step\":", s.step, ",\"series\":", script_string(s.series), ",\"value\":", json_numbers({{0, s.value}}, false), "}");
+        json += text(json.back() == '[' ? "" : ",", "{\"step\":", s.step, ",\"series\":", script_string(s.series), ",\"value\":", json_number(s.value), "}");
     json += "],\"series\":{";
     for (const auto& [name, points] : run.series) json += text(json.back() == '{' ? "" : ",", "\n", script_string(name), ":", json_series(points, most, thinner));
     return json + "}}";
@@ -161,8 +164,6 @@ std::string figures(const std::vector<PageChart>& charts) {
     return html;
 }
 
-std::string folded(const std::string& summary, const std::string& content) { return "<details><summary>" + summary + "</summary>\n" + content + "</details>\n"; }
-
 /// For readers without script: the one curve that matters most.
 std::string still_picture(const std::vector<RunData>& runs) {
     Chart chart;
@@ -172,9 +173,9 @@ std::string still_picture(const std::vector<RunData>& runs) {
 }
 
 std::string introduction(const std::vector<RunData>& runs) {
-    std::string said = "<p>";
-    for (size_t i = 0; i < runs.size(); i++) said += (i ? ", " : "") + ("<code>" + escape_xml(runs[i].folder) + "</code>") + (runs[i].series.empty() ? " (no step yet)" : "");
-    return said + "\n";
+    std::string said;
+    for (const RunData& run : runs) said += (said.empty() ? "<p>" : ", ") + ("<code>" + escape_xml(run.folder) + "</code>") + (run.series.empty() ? " (no step yet)" : "");
+    return runs.size() <= 6 ? said + "\n" : folded(text(runs.size(), " runs"), said);
 }
 
 }  // namespace
@@ -185,7 +186,7 @@ std::string to_page(const std::vector<RunData>& runs, const PageOptions& o) {
     const std::vector<PageChart> charts = all_charts(runs);
     const int64_t most = points_of_curves(runs, o);
     bool thinner = false;
-    const std::string data = json_data(runs, arms, charts, most, thinner), differences = differences_table(runs);
+    const std::string data = json_data(runs, arms, charts, most, thinner), differences = differences_table(runs, arms);
 
     std::string html = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" + escape_xml(o.title) + "</title>\n"
         "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\">\n"

@@ -7,6 +7,9 @@
 const data = JSON.parse(document.getElementById('data').textContent);
 const figures = [...document.querySelectorAll('figure[data-chart]')];
 const boxes = ['log', 'logx', 'band'], sliders = ['smooth', 'from'];
+// The legend has an entry for each arm, or, where all runs are one arm, for each run.
+const entries = data.arms.length > 1 ? data.arms.map((name, arm) => ({name, runs: [...data.runs.keys()].filter(i => data.runs[i].arm === arm)}))
+                                     : data.runs.map((run, i) => ({name: run.name, runs: [i]}));
 const state = {log: false, logx: false, band: false, smooth: 0, from: 0, hide: new Set(), at: null};
 
 // ---- elements
@@ -35,18 +38,18 @@ function tick_text(v) {
 
 // ---- series
 
-// Debiased exponential moving average by distance in steps: a point a thousandth of the range before has the influence `weight`.
+// As smoothed() in curve.h: what lies a thousandth of the range before has the influence `weight`.
 function smoothed(steps, values, weight) {
   const range = steps[steps.length - 1] - steps[0];
   let sum = 0, weights = 0;
   return values.map((v, i) => {
-    const keep = i === 0 ? 0 : weight ** ((steps[i] - steps[i - 1]) / range * 1000);
+    const before = Math.max(0, i - 1), keep = weight ** ((steps[before + 1] - steps[before]) / range * 1000);
     if (v === null) {
       sum = weights = 0;
       return null;
     }
-    sum = sum * keep + v;
-    weights = weights * keep + 1;
+    sum = sum * keep + v * (1 - keep);
+    weights = weights * keep + (1 - keep);
     return sum / weights;
   });
 }
@@ -115,7 +118,7 @@ function nearest(list, x) {
 
 function linear_ticks(low, high, count) {
   const rough = (high - low) / count, power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * (rough / power > 5 ? 10 : rough / power > 2 ? 5 : rough / power > 1 ? 2 : 1);
+  const step = power * (rough / power > 5.01 ? 10 : rough / power > 2.01 ? 5 : rough / power > 1.01 ? 2 : 1);
   const ticks = [];
   for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9 && ticks.length < 100; k++) ticks.push(k * step);
   return ticks;
@@ -238,10 +241,10 @@ function draw(figure) {
   if (state.at !== null && !chart.profile) show_values(figure, state.at, null);
 }
 
-// ---- values under the pointer
+// ---- values at a step: under the pointer, or, where the fragment asks for a step, below the chart
 
 function value_text(line, i) {
-  if (line.low) return `${figure_text(line.y[i], 5)} (${figure_text(line.low[i], 5)} to ${figure_text(line.high[i], 5)})`;
+  if (line.low) return line.low[i] === line.high[i] ? figure_text(line.y[i], 5) : `${figure_text(line.y[i], 5)} (${figure_text(line.low[i], 5)} to ${figure_text(line.high[i], 5)})`;
   if (!line.of) return figure_text(line.y[i], 6);
   const raw = nearest(line.of.s, line.x[i]);
   return `${figure_text(line.y[i], 5)} smoothed, ${figure_text(line.of.v[raw], 6)} at ${line.of.s[raw]}`;
@@ -255,15 +258,16 @@ function show_values(figure, step, pointer_y) {
   const {chart, lines, x, y, box, svg} = figure.drawn;
   hide_values(figure);
   if (!lines.length) return;
+  const pinned = pointer_y === null, most = pinned ? 50 : 12;
   let shown = lines.map(l => ({l, i: nearest(l.x, step)}));
   const at = shown.reduce((best, c) => Math.abs(c.l.x[c.i] - step) < Math.abs(best - step) ? c.l.x[c.i] : best, Infinity);
   const distance = c => y.holds(c.l.y[c.i]) ? Math.abs(y.place(c.l.y[c.i]) - pointer_y) : Infinity;
-  const most = 12, left_out = Math.max(0, shown.length - most);
-  if (left_out && pointer_y !== null) shown.sort((a, b) => distance(a) - distance(b));
+  const left_out = Math.max(0, shown.length - most);
+  if (left_out && !pinned) shown.sort((a, b) => distance(a) - distance(b));
   shown = shown.slice(0, most).sort((a, b) => (b.l.y[b.i] ?? Infinity) - (a.l.y[a.i] ?? Infinity));
   const across = x.place(at);
   if (x.holds(at)) element(svg, 'path', {class: 'at', d: `M${across.toFixed(1)} 8V${box.bottom}`});
-  const hover = element(figure, 'div', {class: 'hover'});
+  const hover = element(figure, 'div', {class: pinned ? 'hover pinned' : 'hover'});
   element(hover, 'div', {}, (chart.profile ? 'layer ' : 'step ') + at);
   for (const {l, i} of shown) {
     const row = element(hover, 'div', {'data-run': l.name, 'data-step': l.x[i]});
@@ -272,9 +276,11 @@ function show_values(figure, step, pointer_y) {
     element(row, 'b', {}, value_text(l, i));
   }
   if (left_out) element(hover, 'div', {}, `and ${left_out} more`);
-  const scale = svg.clientWidth / box.width, right = across > box.width / 2;
-  hover.style.top = svg.offsetTop + 12 + 'px';
-  hover.style[right ? 'right' : 'left'] = (right ? box.width - across : across) * scale + 12 + 'px';
+  if (pinned) return;
+  const area = svg.getBoundingClientRect(), outer = figure.getBoundingClientRect(), place = across * area.width / box.width;
+  const left = across > box.width / 2 ? place - hover.offsetWidth - 8 : place + 14;
+  hover.style.top = area.top - outer.top + 10 + 'px';
+  hover.style.left = Math.max(4, Math.min(left, outer.width - hover.offsetWidth - 8)) + 'px';
 }
 
 function follow_pointer(figure) {
@@ -285,7 +291,7 @@ function follow_pointer(figure) {
   };
   figure.addEventListener('pointermove', move);
   figure.addEventListener('pointerdown', move);
-  figure.addEventListener('pointerleave', () => hide_values(figure));
+  figure.addEventListener('pointerleave', () => state.at === null || !figure.drawn || figure.drawn.chart.profile ? hide_values(figure) : show_values(figure, state.at, null));
 }
 
 // ---- switches
@@ -311,12 +317,12 @@ function show_state() {
     document.getElementById(id).value = state[id];
     document.querySelector(`output[for=${id}]`).textContent = id === 'from' ? Math.round(state[id] * 100) + ' %' : state[id];
   }
-  document.querySelectorAll('#legend button').forEach((b, i) => b.setAttribute('aria-pressed', !state.hide.has(i)));
+  document.querySelectorAll('#legend button').forEach((b, i) => b.setAttribute('aria-pressed', entries[i].runs.some(run => !state.hide.has(run))));
 }
 
-// Charts in a folded part have no width until it is opened.
+// Charts in a folded part are drawn when it is opened.
 function draw_all() {
-  for (const figure of figures) if (figure.clientWidth > 0) draw(figure);
+  for (const figure of figures) if (!figure.closest('details:not([open])')) draw(figure);
 }
 
 let waiting = false;
@@ -329,16 +335,17 @@ function changed() {
 
 function make_legend() {
   const legend = document.getElementById('legend');
-  data.runs.forEach((run, index) => {
+  for (const {name, runs} of entries) {
     const button = element(legend, 'button', {type: 'button', title: 'show or hide'});
     const swatch = element(button, 'svg', {width: 26, height: 8});
-    element(swatch, 'path', {class: 'l ' + run.style, d: 'M1 4h24', 'stroke-width': 3});
-    element(button, 'span', {}, run.name);
+    element(swatch, 'path', {class: 'l ' + data.runs[runs[0]].style, d: 'M1 4h24', 'stroke-width': 3});
+    element(button, 'span', {}, name + (runs.length > 1 ? ` (${runs.length})` : ''));
     button.addEventListener('click', () => {
-      if (!state.hide.delete(index)) state.hide.add(index);
+      const shown = runs.some(run => !state.hide.has(run));
+      for (const run of runs) shown ? state.hide.add(run) : state.hide.delete(run);
       changed();
     });
-  });
+  }
 }
 
 make_legend();

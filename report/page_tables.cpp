@@ -49,7 +49,7 @@ std::vector<Column> final_columns(const std::vector<RunData>& runs) {
     std::vector<Column> columns = {
         {"steps", "steps", [](const RunData& r) { return r.points("loss").empty() ? 0.0 : double(r.points("loss").back().step); }},
         {"training loss, last", "loss", [](const RunData& r) { return last_value(r.points("loss")); }},
-        {"training loss, mean of the last 10 % of steps", "loss10", [](const RunData& r) { return mean_of_last(r.points("loss"), 0.1); }}};
+        {"mean of the last 10 %", "loss10", [](const RunData& r) { return mean_of_last(r.points("loss"), 0.1); }}};
     if (any_has(runs, "valid.bits_per_byte")) {
         columns.push_back({"validation bits per byte, last", "valid.bits_per_byte", [](const RunData& r) { return last_value(r.points("valid.bits_per_byte")); }});
         columns.push_back({"best", "valid.best", [](const RunData& r) { return least(r.points("valid.bits_per_byte")); }});
@@ -84,6 +84,8 @@ const std::string* find_value(const RunData& run, const std::string& key) {
 
 }  // namespace
 
+std::string folded(const std::string& summary, const std::string& content) { return "<details><summary>" + summary + "</summary>\n" + content + "</details>\n"; }
+
 std::vector<std::string> names_between(const std::vector<RunData>& runs, const std::string& start, const std::string& end) {
     std::set<std::string> found;
     for (const RunData& run : runs)
@@ -114,19 +116,23 @@ std::string final_values_table(const std::vector<RunData>& runs, const std::vect
         }
         spreads += "\n";
     }
-    return table(spreads) + table(rows);
+    return table(spreads) + folded(text("Each of the ", runs.size(), " runs"), table(rows));
 }
 
-std::string differences_table(const std::vector<RunData>& runs) {
+std::string differences_table(const std::vector<RunData>& runs, const std::vector<Arm>& arms) {
     const std::vector<std::string> keys = differing_keys(runs);
     if (keys.empty()) return "";
-    std::string rows = "<tr>" + head("run");
+    std::string rows = "<tr>" + head(arms.size() == runs.size() ? "run" : "runs");
     for (const std::string& key : keys) rows += head(key);
-    for (const RunData& run : runs) {
-        rows += "\n<tr>" + head(run.name);
+    for (const Arm& arm : arms) {
+        rows += "\n<tr>" + head(arm.name);
         for (const std::string& key : keys) {
-            const std::string* value = find_value(run, key);
-            rows += cell(value ? escape_xml(*value) : "–", " class=\"code\"");
+            std::string values;  // several where they are seeds
+            for (const size_t i : arm.runs) {
+                const std::string* value = find_value(runs[i], key);
+                if (i == arm.runs[0] || key == "train.seed") values += (values.empty() ? "" : ", ") + (value ? *value : "–");
+            }
+            rows += cell(escape_xml(values), " class=\"code\"");
         }
     }
     return table(rows + "\n");
