@@ -29,7 +29,7 @@ OBJECTS  := $(SOURCES:%.cpp=$(BUILD)/%.o)
 TEST_OBJECTS := $(TESTS:%.cpp=$(BUILD)/%.o)
 
 # These only call others, or build nothing: what is installed is asked for when something is built.
-CALLERS := all deps corpus-packages corpus demo demo-gopher test bench simt bench-simt cuda-report gpu-check fuzz clean help
+CALLERS := all deps test-packages corpus-packages corpus demo demo-gopher test bench simt bench-simt cuda-report gpu-check fuzz clean help
 BUILDS  := $(filter-out $(CALLERS),$(or $(MAKECMDGOALS),all))
 .DEFAULT_GOAL := all
 .PHONY: $(CALLERS)
@@ -68,7 +68,8 @@ $(BUILD)/train.o: train.cu
 
 # ---- Packages ------------------------------------------------------------------------------------------------------------------
 
-PACKAGES := g++ libdnnl-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev doctest-dev zlib1g-dev libboost-context-dev libpcre2-dev libutf8proc-dev sentencepiece chromium
+PACKAGES := g++ libdnnl-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev doctest-dev zlib1g-dev libboost-context-dev libpcre2-dev libutf8proc-dev sentencepiece
+TEST_PACKAGES := chromium
 CORPUS_PACKAGES := installation-guide-amd64 \
     $(addprefix debian-reference-,de en es fr id it ja pt pt-br zh-cn zh-tw)
 
@@ -88,6 +89,10 @@ endef
 
 deps: ## install the Debian packages that building needs
 	@$(call install,$(PACKAGES),for building and testing,required)
+
+# Ubuntu has its browser elsewhere than in apt; the tests say what to do without one.
+test-packages:
+	@$(call install,$(TEST_PACKAGES),for the tests: a browser to open the report's page in,optional)
 
 corpus-packages:
 	@$(call install,$(CORPUS_PACKAGES),the text of the demo: manuals in many languages,optional)
@@ -114,7 +119,7 @@ demo-gopher: corpus ## the same with a small Gopher, a SentencePiece tokenizer m
 	./clover train configs/demo-gopher.toml --out demo/gopher
 	@echo; echo "Continue a text of your own:  ./clover generate --checkpoint demo/gopher --prompt 'The installer'"
 
-test: deps ## build and run every test; ends with "N passed, M failed"
+test: deps test-packages ## build and run every test; ends with "N passed, M failed"
 	@$(MAKE) --no-print-directory -j$(JOBS) tested
 	CLOVER=$(BUILD)/clover GPU_CHECK=$(BUILD)/gpu-check-simt CUDA_KERNELS=$(BUILD)/cuda/kernels.tsv $(BUILD)/tests/run
 
@@ -140,7 +145,7 @@ gpu-check: deps ## on a machine with a GPU (GPU_ARCH=sm_90a): the suite, open qu
 # The readers of files that anybody may have made, each fed with mutations of its seeds (tests/fuzz/fuzz.h says what counts as a finding).
 FUZZ_SECONDS ?= 600
 FUZZ         ?= $(patsubst tests/fuzz/%.cpp,%,$(wildcard tests/fuzz/*.cpp))
-FUZZ_SOURCES := $(filter data/% model/config% model/presets.cpp model/safetensors.cpp optim/%,$(SOURCES))
+FUZZ_SOURCES := $(filter data/% model/config% model/presets.cpp model/safetensors.cpp optim/% report/run_data.cpp,$(SOURCES))
 
 fuzz: deps ## feed every reader of files with broken ones, FUZZ_SECONDS (600) each; FUZZ="config documents" chooses
 	@$(call install,clang,for fuzzing (libFuzzer),required)

@@ -113,7 +113,7 @@ $(BUILD)/tests/run-gpu $(BUILD)/gpu-check:
 
 gpu-checked: $(BUILD)/clover $(BUILD)/tests/run-gpu $(BUILD)/gpu-check
 	$(BUILD)/gpu-check --look
-	-CLOVER=$(BUILD)/clover timeout 240 $(BUILD)/tests/run-gpu 2>&1 | tee $(BUILD)/suite.txt
+	-CLOVER=$(BUILD)/clover timeout 240 $(BUILD)/tests/run-gpu -tse="report page" 2>&1 | tee $(BUILD)/suite.txt
 	$(BUILD)/gpu-check --suite $(BUILD)/suite.txt --seconds 180 --command 'make gpu-check GPU_ARCH="$(GPU_ARCH)"'
 
 # In the harness: the same program, small, and the counters.

@@ -145,10 +145,13 @@ std::vector<RunData> read_runs(const std::vector<std::string>& folders) {
 double mean_of_last(const Points& points, double fraction) {
     if (points.empty()) return not_a_number;
     const double after = double(points.back().step) * (1 - fraction);
-    double sum = 0;
-    int64_t n = 0;
-    for (auto p = points.rbegin(); p != points.rend() && (n == 0 || double(p->step) > after); ++p, ++n) sum += p->value;
-    return sum / double(n);
+    double sum = 0, steps = 0;
+    for (size_t i = points.size(); i-- > 0 && (steps == 0 || double(points[i].step) > after);) {
+        const double weight = points.size() == 1 ? 1 : double(points[i].step - (i == 0 ? 0 : points[i - 1].step));
+        if (weight <= 0) continue;  // a value of step 0
+        sum += weight * points[i].value, steps += weight;
+    }
+    return sum / steps;
 }
 
 double last_value(const Points& points) { return points.empty() ? not_a_number : points.back().value; }

@@ -46,7 +46,8 @@ std::vector<RunData> read_runs(const std::vector<std::string>& folders);
 void read_log(std::string_view text, const std::string& origin, RunData& run);
 void read_config_values(std::string_view text, const std::string& origin, RunData& run);
 
-/// The mean of the values in the last `fraction` of the steps, 0 to 1; at least of the last point. NaN for no points.
+/// The mean over the last `fraction` of the steps, 0 to 1; at least the last point. A point stands for the steps since the one before it, as a line of a log with
+/// train.record_every does. NaN for no points.
 double mean_of_last(const Points& points, double fraction);
 /// NaN for no points.
 double last_value(const Points& points);

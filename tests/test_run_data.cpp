@@ -139,6 +139,9 @@ TEST_SUITE("run data") {
         CHECK(mean_of_last(points, 0.25) == 90);   // after step 75
         CHECK(mean_of_last(points, 0) == 100);
         CHECK(mean_of_last(points, 1) == 55);
+        CHECK(mean_of_last({{10, 1.0}, {90, 5.0}, {100, 2.0}}, 0.5) == (80 * 5.0 + 10 * 2.0) / 90);
+        CHECK(mean_of_last({{0, 3.0}}, 0.5) == 3);
+        CHECK(mean_of_last({{0, 3.0}, {10, 4.0}}, 1) == 4);
         CHECK(std::isnan(mean_of_last({}, 0.5)));
         CHECK(last_value(points) == 100);
         const Spread s = spread_of({2, 4, 4, 4, 5, 5, 7, 9});
