@@ -202,7 +202,7 @@ std::vector<double> linear_ticks(double low, double high, int count) {
     const double rough = (high - low) / count, power = std::pow(10, std::floor(std::log10(rough)));
     const double step = power * (rough / power > 5.01 ? 10 : rough / power > 2.01 ? 5 : rough / power > 1.01 ? 2 : 1);
     std::vector<double> ticks;
-    for (double k = std::ceil(low / step - 1e-9); k * step <= high + step * 1e-9 && ticks.size() < 100; k++) ticks.push_back(k * step);
+    for (double k = std::ceil(low / step - 1e-9); k * step <= high + step * 1e-9 && ticks.size() < 100; k++) ticks.push_back(k * step + 0.0);  // not -0
     return ticks;
 }
 

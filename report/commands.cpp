@@ -1,6 +1,7 @@
 #include "commands.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -32,10 +33,13 @@ std::vector<Chart> charts_of(const std::vector<RunData>& runs, const ReportOptio
         chart.title = series, chart.log_y = o.log;
         for (size_t i = 0; i < runs.size(); i++) {
             if (runs[i].points(series).empty()) continue;
-            chart.curves.push_back(curve_of(runs[i].name, runs[i].points(series), o.smooth));
-            chart.curves.back().style = int(i);
-            for (const RunData::Spike& s : runs[i].spikes)
-                if (s.series == series) chart.marks.push_back({double(s.step), s.value, text("step ", s.step), int(i)});
+            Curve curve = curve_of(runs[i].name, runs[i].points(series), o.smooth);
+            curve.style = int(i);
+            for (const RunData::Spike& s : runs[i].spikes) {
+                const size_t at = size_t(std::lower_bound(curve.x.begin(), curve.x.end(), double(s.step)) - curve.x.begin());
+                if (s.series == series && at < curve.x.size()) chart.marks.push_back({double(s.step), o.smooth > 0 ? curve.y[at] : s.value, text("step ", s.step), int(i)});
+            }
+            chart.curves.push_back(std::move(curve));
         }
         std::string known;
         for (const auto& [name, points] : runs[0].series) known += (known.empty() ? "" : ", ") + name;

@@ -64,7 +64,7 @@ std::string html_table(const Table& table) {
     std::string out = "<div class=\"wide\"><table>\n";
     for (size_t i = 0; i < table.size(); i++) {
         out += "<tr>";
-        for (const std::string& cell : table[i]) out += (i == 0 ? "<th>" : "<td>") + escape_xml(cell);
+        for (const std::string& cell : table[i]) out += (i == 0 ? "<th>" : cell.size() > 24 ? "<td class=\"text\">" : "<td>") + escape_xml(cell);
         out += "\n";
     }
     return out + "</table></div>\n";
@@ -82,6 +82,7 @@ std::string measured(const Verdict& v) { return "Measured on " + v.date + ", on 
 std::string shown(double value) {
     const double a = std::fabs(value);
     if (!std::isfinite(value)) return "not finite";
+    if (value == 0) return "0";
     if (a >= 10000 && a < 1e15) return format("%.*f", 0, value);
     return format("%.*g", a < 1e-4 ? 3 : 5, value);
 }

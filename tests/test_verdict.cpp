@@ -33,7 +33,7 @@ TEST_SUITE("verdict") {
         CHECK(shown(33551.4) == "33551");
         CHECK(shown(0.0003) == "0.0003");
         CHECK(shown(1.23456e-7) == "1.23e-07");
-        CHECK(shown(-0.0) == "-0");
+        CHECK(shown(-0.0) == "0");
         CHECK(shown(std::numeric_limits<double>::quiet_NaN()) == "not finite");
         CHECK(shown(Spread{5, 2.53123, 0.0123}) == "2.531 ± 0.012");
         CHECK(shown(Spread{5, 33551.4, 120.2}) == "33551 ± 120");
