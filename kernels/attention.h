@@ -21,7 +21,7 @@ struct PositionTerm {
     AttentionPosition kind = AttentionPosition::none;
     Tensor slopes = {};         // alibi: (H) f32
     Tensor r = {};              // relative: (T or more, H·D) activation dtype, row d is distance d
-    Tensor content_bias = {};   // relative: u (H, D) f32 or bf16
+    Tensor content_bias = {};   // relative: u (H, D) f32, bf16 or f16
     Tensor position_bias = {};  // relative: v (H, D), dtype of u
 };
 

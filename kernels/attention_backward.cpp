@@ -201,5 +201,6 @@ void backward_head(const Head<T>& head, void* scratch, const HeadGradients<T>& g
 }
 template void backward_head(const Head<float>&, void*, const HeadGradients<float>&);
 template void backward_head(const Head<bf16>&, void*, const HeadGradients<bf16>&);
+template void backward_head(const Head<f16>&, void*, const HeadGradients<f16>&);
 
 }  // namespace clover::attention

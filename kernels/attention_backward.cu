@@ -107,15 +107,13 @@ struct Scratch {
 
 bool aligned(const Tensor& t) { return reinterpret_cast<uintptr_t>(t.data) % 16 == 0; }
 
-Bias bias_of(const Tensor& t) { return {t.data, t.dtype == Dtype::bf16}; }
-
 /// The members that relative positions add; c and e are computed here.
 void set_relative(Context& ctx, Backward& p, const AttentionBackward& a, const Scratch& scratch) {
     const RelativeScalars scalars = relative_scalars(ctx, {p.B, p.T, p.H, p.D}, a.qkv, a.position);
     p.r = a.position.r.as<bf16>();
     p.dr = a.dr.as<float>();
     p.c = scalars.c, p.e = scalars.e;
-    p.u = bias_of(a.position.content_bias), p.v = bias_of(a.position.position_bias);
+    p.u = AnyFloats(a.position.content_bias), p.v = AnyFloats(a.position.position_bias);
     p.key_sums = ctx.workspace.take<float>(scratch.key_sums);
     p.distance_sums = ctx.workspace.take<float>(scratch.distance_sums);
 }

@@ -33,18 +33,12 @@
 #pragma once
 #include "attention_cuda.h"
 #include "attention_tile.cuh"
+#include "reduce.cuh"
 
 namespace clover::tiles {
 
 using Kind = AttentionPosition;
 enum class Owner { keys, queries, distances };
-
-/// u or v, f32 or bf16.
-struct Bias {
-    const void* data;
-    bool narrow;
-    __device__ float operator[](int64_t i) const { return narrow ? to_float(static_cast<const bf16*>(data)[i]) : static_cast<const float*>(data)[i]; }
-};
 
 /// What the passes read and write. B·T and H·3·D are less than 2^31.
 struct Backward {
@@ -58,7 +52,7 @@ struct Backward {
     const bf16* r;                    // relative, as all below: (T, H·D)
     float* dr;                        // (T, H·D)
     const float *c, *e;               // (B, H, pitch), (H, pitch): RelativeScalars
-    Bias u, v;                        // (H, D)
+    AnyFloats u, v;                   // (H, D)
     float *key_sums, *distance_sums;  // (B, H, pitch), (H, pitch): Σ_i G_ij and Σ_i G_i,i−d, divided by √D
 
     __device__ int64_t unit(unsigned b, unsigned h) const { return int64_t{b} * H + h; }

@@ -194,7 +194,7 @@ struct alignas(16) RowPass : Plan<D, kind, owner> {
     }
 
     /// What u or v add: dk_j += u Σ_i G_ij, or dr_d += v Σ_i G_i,i−d. The sums are kept for the gradients of u and v.
-    __device__ void add_bias(int m, const Bias& bias, unsigned head, float* kept) {
+    __device__ void add_bias(int m, AnyFloats bias, unsigned head, float* kept) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const float sum = quad_sum(sums[m][half]);

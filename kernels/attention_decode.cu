@@ -11,7 +11,6 @@
 namespace clover {
 namespace {
 
-using plain::Bias;
 using plain::HeadView;
 
 constexpr int64_t prompt = 8;  // from this many new tokens on, tiles pay
@@ -35,7 +34,7 @@ struct Problem {
     const int32_t* past;        // (B)
     const float* slopes;        // alibi, else null
     HeadView<const T> r;        // relative
-    Bias u, v_bias;
+    AnyFloats u, v_bias;
     HeadView<T> out;
 };
 
@@ -236,7 +235,7 @@ Problem<T> problem_of(const AttentionDecode& a, const attention::DecodeSizes& n)
     if (a.position.kind != AttentionPosition::relative) return p;
     p.r = plain::heads_of<const T>(a.position.r, 0, n.D);
     p.distances = a.position.r.shape[0];
-    p.u = plain::bias_of(a.position.content_bias), p.v_bias = plain::bias_of(a.position.position_bias);
+    p.u = AnyFloats(a.position.content_bias), p.v_bias = AnyFloats(a.position.position_bias);
     return p;
 }
 

@@ -77,5 +77,6 @@ void forward_head(const Head<T>& head, void* scratch, const HeadOutput<T>& to) {
 }
 template void forward_head(const Head<float>&, void*, const HeadOutput<float>&);
 template void forward_head(const Head<bf16>&, void*, const HeadOutput<bf16>&);
+template void forward_head(const Head<f16>&, void*, const HeadOutput<f16>&);
 
 }  // namespace clover::attention

@@ -52,7 +52,7 @@ struct Head {
     Rows<T> q, k, v;     // (T, D), (M + T, D), (M + T, D)
     float slope;         // alibi
     Rows<T> r;           // relative: ascending distances 0 … M + T − 1
-    Tensor u, v_bias;    // relative: (1, D), f32 or bf16
+    Tensor u, v_bias;    // relative: (1, D), f32, bf16 or f16
 };
 
 /// Slope, r, u and v of head h; the rest of `head` is set.

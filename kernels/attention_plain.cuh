@@ -1,4 +1,4 @@
-// Attention on CUDA, the readable rung: f32 arithmetic on the CUDA cores, f32 or bf16 in memory, any D <= 256, any T. Training in f32 uses
+// Attention on CUDA, the readable rung: f32 arithmetic on the CUDA cores, f32, bf16 or f16 in memory, any D <= 256, any T. Training in f32 uses
 // it, and so do the shapes that the tensor-core kernels leave out. Formulas: attention.h.
 //
 // Every kernel has the same form. A block owns 64 rows of one kind and streams tiles of 64 rows of another past them:
@@ -17,7 +17,7 @@
 // those with a >= b belong to the distances from base on, the others to the 64 before. u and v are added to q where it is loaded.
 #pragma once
 #include "attention_checks.h"
-#include "cuda.cuh"
+#include "reduce.cuh"
 
 namespace clover::plain {
 
@@ -72,14 +72,6 @@ struct HeadView {
     __device__ T* at(int64_t b, int64_t h, int64_t n = 0) const { return data + b * sequence + h * head + n * row; }
 };
 
-struct Bias {
-    const void* data;
-    bool low;  // bf16
-    __device__ float operator[](int64_t i) const {
-        return low ? to_float(static_cast<const bf16*>(data)[i]) : static_cast<const float*>(data)[i];
-    }
-};
-
 /// The grid is (sequences, heads, tiles that are owned). Positions within a sequence are ints: problem_of() checks that they fit.
 template <class T>
 struct Problem {
@@ -91,7 +83,7 @@ struct Problem {
     const float* slopes;  // alibi, else null
     HeadView<const T> r;  // relative
     int distances;        // rows of r
-    Bias u, v_bias;
+    AnyFloats u, v_bias;
     const int32_t* past;  // (B) keys before the first query, or null: none
 };
 
@@ -343,8 +335,6 @@ HeadView<T> cache_of(const Tensor& t) {
     return {static_cast<T*>(t.data), t.shape[1] * head, head, int(t.shape[3])};
 }
 
-inline Bias bias_of(const Tensor& t) { return {t.data, t.dtype == Dtype::bf16}; }
-
 /// Whether rows of D elements can be moved `n` elements at a time.
 inline bool vectors_possible(int n, int64_t D, std::initializer_list<Tensor> tensors) {
     if (D % n != 0) return false;
@@ -369,7 +359,7 @@ Problem<T> problem_of(const Tensor& qkv, const PositionTerm& position, int64_t B
     if (position.kind != AttentionPosition::relative) return p;
     p.r = heads_of<const T>(position.r, 0, D);
     p.distances = int(std::min(position.r.shape[0], greatest_position));
-    p.u = bias_of(position.content_bias), p.v_bias = bias_of(position.position_bias);
+    p.u = AnyFloats(position.content_bias), p.v_bias = AnyFloats(position.position_bias);
     return p;
 }
 

@@ -9,7 +9,7 @@ namespace clover {
 
 struct CrossEntropy {
     Tensor loss;     // (R) f32; 0 where the target is negative
-    Tensor dlogits = {};  // (R, V) f32 or bf16, may be the memory of logits if f32; zero rows where the target is negative; absent: loss only
+    Tensor dlogits = {};  // (R, V) f32, bf16 or f16, may be the memory of logits if f32; zero rows where the target is negative; absent: loss only
     Tensor logits;   // (R, V) f32
     Tensor targets;  // (R) i32: below V; negative: this position is not trained
     float scale = 1; // usually 1 / trained targets in the global batch

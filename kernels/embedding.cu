@@ -31,7 +31,7 @@ struct Lookup {
         if (place) {
             const int64_t before = past ? warp_load(past + n / T) : 0, position = before + n % T;
             if (before < 0 || position >= P) ptx::trap();
-            place.data = static_cast<const char*>(place.data) + position * C * (place.is_bf16 ? 2 : 4);
+            place.data = static_cast<const char*>(place.data) + position * C * int64_t(bytes_of(place.dtype));
         }
         return {table + id * C, place};
     }

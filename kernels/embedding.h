@@ -8,8 +8,8 @@ namespace clover {
 struct EmbeddingForward {
     Tensor out;        // (B·T, C) activation dtype
     Tensor ids;        // (B·T) i32, each in [0, V); anything else throws Error with the place and the id (CUDA: stops the kernel)
-    Tensor table;      // (V, C) f32 or bf16
-    Tensor positions = {};  // (P, C) f32 or bf16, past[b] + T <= P; or absent
+    Tensor table;      // (V, C) f32, bf16 or f16
+    Tensor positions = {};  // (P, C) f32, bf16 or f16, past[b] + T <= P; or absent
     int64_t sequence;  // T
     Tensor past = {};       // (B) i32: tokens of each sequence that came before these; absent: none
     const NormForward* norm = nullptr;  // a norm to apply to out: its x is out, it has no delta; CUDA does both in one pass

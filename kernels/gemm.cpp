@@ -5,6 +5,7 @@
 
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <set>
 #include <tuple>
 
 #include "elementwise.h"
@@ -16,8 +17,8 @@ namespace {
 using dnnl::memory;
 
 memory::data_type dnnl_type(Dtype d) {
-    CLOVER_CHECK(d == Dtype::f32 || d == Dtype::bf16, "dtype ", name_of(d));
-    return d == Dtype::f32 ? memory::data_type::f32 : memory::data_type::bf16;
+    CLOVER_CHECK(d != Dtype::i32, "dtype ", name_of(d));
+    return d == Dtype::f32 ? memory::data_type::f32 : d == Dtype::bf16 ? memory::data_type::bf16 : memory::data_type::f16;
 }
 
 // oneDNN copies b in blocks that follow its row length. For a wide b that lies as stored (not transposed) the copies fall into
@@ -26,7 +27,7 @@ memory::data_type dnnl_type(Dtype d) {
 // depends on it in the last bits only.
 int64_t column_panels(const Gemm& g, GemmSizes s) {
     if (g.transpose_b || s.n % 32 != 0) return 1;
-    if (g.a.dtype == Dtype::bf16) return g.transpose_a && s.n >= 512 && s.m <= 8192 ? 2 : 1;
+    if (g.a.dtype != Dtype::f32) return g.transpose_a && s.n >= 512 && s.m <= 8192 ? 2 : 1;
     if (g.transpose_a) return s.n >= 2048 ? 2 : 1;
     return s.n >= 512 ? 2 : 1;
 }
@@ -60,7 +61,7 @@ using Key = std::tuple<int64_t, int64_t, int64_t, bool, bool, bool, Dtype, Dtype
 struct Plans {
     dnnl::engine engine{dnnl::engine::kind::cpu, 0};
     dnnl::stream stream{engine};
-    bool has_bf16 = true;  // oneDNN multiplies bf16 on this CPU
+    std::set<Dtype> widened;  // what oneDNN does not multiply on this CPU
     std::map<Key, Plan> plans;
 };
 
@@ -105,10 +106,11 @@ Plan make_plan(const dnnl::engine& engine, const Gemm& g, GemmSizes s) {
     return p;
 }
 
-bool multiplies_bf16(const dnnl::engine& engine) {
-    const memory::desc square({16, 16}, memory::data_type::bf16, memory::dims{16, 1});
+/// Products of a 16-bit dtype whose results are of the same, and f32.
+bool multiplies(const dnnl::engine& engine, Dtype dtype) {
+    const auto square = [](Dtype d) { return memory::desc({16, 16}, dnnl_type(d), memory::dims{16, 1}); };
     try {
-        describe(engine, square, square, square, nullptr, {});
+        for (Dtype result : {dtype, Dtype::f32}) describe(engine, square(dtype), square(dtype), square(result), nullptr, {});
     } catch (const dnnl::error&) {
         return false;
     }
@@ -118,7 +120,8 @@ bool multiplies_bf16(const dnnl::engine& engine) {
 Plans& plans_of(Context& ctx) {
     if (!ctx.gemm_plans) {
         const auto made = std::make_shared<Plans>();
-        made->has_bf16 = multiplies_bf16(made->engine);
+        for (Dtype d : {Dtype::bf16, Dtype::f16})
+            if (!multiplies(made->engine, d)) made->widened.insert(d);
         ctx.gemm_plans = made;
     }
     return *static_cast<Plans*>(ctx.gemm_plans.get());
@@ -156,8 +159,8 @@ void run_plan(Plan& p, dnnl::stream& stream, const Gemm& g, GemmSizes s, void* s
     stream.wait();
 }
 
-// oneDNN has no bf16 products for CPUs without AVX-512. There the operands are widened to f32, which is exact, and the product, summed
-// in f32 as everywhere, is rounded once.
+// oneDNN has no bf16 products for CPUs without AVX-512, and f16 ones from version 3 on for the few CPUs with AVX512-FP16. Elsewhere the
+// operands are widened to f32, which is exact, and the product, summed in f32 as everywhere, is rounded once.
 
 Gemm widened(Gemm g) {
     for (Tensor* t : {&g.a, &g.b, &g.c, &g.bias}) t->dtype = Dtype::f32;
@@ -167,7 +170,7 @@ Gemm widened(Gemm g) {
 size_t widened_bytes(const Gemm& g) {
     size_t bytes = 0;
     for (const Tensor& t : {g.a, g.b, g.c, g.bias})
-        if (t.present() && t.dtype == Dtype::bf16) bytes += Workspace::padded(size_t(t.count()) * sizeof(float));
+        if (t.present() && t.dtype != Dtype::f32) bytes += Workspace::padded(size_t(t.count()) * sizeof(float));
     return bytes;
 }
 
@@ -177,18 +180,18 @@ void run_widened(Context& ctx, const Gemm& g) {
     WorkspaceScope scope(ctx.workspace);
     Gemm wide = g;
     for (Tensor* t : {&wide.a, &wide.b, &wide.c, &wide.bias}) {
-        if (!t->present() || t->dtype != Dtype::bf16) continue;
+        if (!t->present() || t->dtype == Dtype::f32) continue;
         const Tensor narrow = *t;
         t->dtype = Dtype::f32, t->data = ctx.workspace.take<float>(narrow.count());
         if (t != &wide.c || g.accumulate) elementwise_cpu.cast(ctx, *t, narrow);
     }
     product(ctx, wide);
-    if (g.c.dtype == Dtype::bf16) elementwise_cpu.cast(ctx, g.c, wide.c);
+    if (g.c.dtype != Dtype::f32) elementwise_cpu.cast(ctx, g.c, wide.c);
 }
 
 size_t product_workspace_bytes(Context& ctx, const Gemm& g) {
     const GemmSizes s = gemm_sizes(g);
-    if (g.a.dtype == Dtype::bf16 && !plans_of(ctx).has_bf16) return widened_bytes(g) + product_workspace_bytes(ctx, widened(g));
+    if (plans_of(ctx).widened.contains(g.a.dtype)) return widened_bytes(g) + product_workspace_bytes(ctx, widened(g));
     if (s.m == 0 || s.n == 0 || s.k == 0) return 0;
     const ThreadsFor threads(s);
     Plans* plans;
@@ -199,7 +202,7 @@ void product(Context& ctx, const Gemm& g) {
     const GemmSizes s = gemm_sizes(g);
     CLOVER_CHECK(s.k > 0);
     if (s.m == 0 || s.n == 0) return;
-    if (g.a.dtype == Dtype::bf16 && !plans_of(ctx).has_bf16) return run_widened(ctx, g);
+    if (plans_of(ctx).widened.contains(g.a.dtype)) return run_widened(ctx, g);
     const ThreadsFor threads(s);
     Plans* plans;
     Plan& p = plan_for(ctx, g, s, plans);

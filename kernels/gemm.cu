@@ -121,7 +121,7 @@ cublasLtEpilogue_t unfused_epilogue(const Gemm& g) { return g.bias.present() ? C
 /// does not show but an f32 one does; before sm_90 it is a slow pass of its own; the header asks for rows that are multiples of 8.
 /// The bias gradient has the dtype of c, and is f32.
 cublasLtEpilogue_t fused_epilogue(const Gemm& g, GemmSizes s, int capability) {
-    const bool gelu = g.c.dtype == Dtype::bf16 && capability >= 90 && s.n % 8 == 0;
+    const bool gelu = g.c.dtype != Dtype::f32 && capability >= 90 && s.n % 8 == 0;
     if (g.pre_activation.present() && gelu && alignment_of(g.pre_activation.data) >= 16)
         return g.bias.present() ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
     if (g.gelu_input.present() && gelu && alignment_of(g.gelu_input.data) >= 16) return CUBLASLT_EPILOGUE_DGELU;
@@ -139,7 +139,7 @@ Key key_of(const Gemm& g, GemmSizes s, int capability) {
             {alignment_of(g.a.data), alignment_of(g.b.data), alignment_of_c, alignment_of(g.bias.data), alignment_of(auxiliary(g).data)}};
 }
 
-cudaDataType cuda_type(Dtype d) { return d == Dtype::f32 ? CUDA_R_32F : CUDA_R_16BF; }
+cudaDataType cuda_type(Dtype d) { return d == Dtype::f32 ? CUDA_R_32F : d == Dtype::bf16 ? CUDA_R_16BF : CUDA_R_16F; }
 
 OwnedCublaslt<cublasLtMatrixLayout_t> layout(Dtype dtype, int64_t columns, int64_t rows, bool transposed) {
     if (transposed) std::swap(columns, rows);
@@ -205,7 +205,7 @@ bool find_algorithm(Plan& p, cublasLtHandle_t handle, const Key& key, size_t wor
 
 Plan make_plan(cublasLtHandle_t handle, const Key& key, size_t workspace) {
     Plan p;
-    if (key.in == Dtype::f32 && key.out == Dtype::bf16) return p;  // not among cuBLASLt's combinations
+    if (key.in != key.out && key.out != Dtype::f32) return p;  // not among cuBLASLt's combinations
     p.a = layout(key.in, key.n, key.k, key.transpose_b);
     p.b = layout(key.in, key.k, key.m, key.transpose_a);
     p.c = layout(key.out, key.n, key.m, false);

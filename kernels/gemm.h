@@ -10,10 +10,10 @@
 namespace clover {
 
 struct Gemm {
-    Tensor c;     // (M, N) f32 or bf16
-    Tensor a;     // (M, K), or (K, M) if transpose_a; f32 or bf16
+    Tensor c;     // (M, N) f32, bf16 or f16
+    Tensor a;     // (M, K), or (K, M) if transpose_a; f32, bf16 or f16
     Tensor b;     // (K, N), or (N, K) if transpose_b; the dtype of a
-    Tensor bias = {};  // (N) f32 or bf16, or absent
+    Tensor bias = {};  // (N) f32, bf16 or f16, or absent
     bool transpose_a = false;
     bool transpose_b = false;
     bool accumulate = false;  // c += instead of c =

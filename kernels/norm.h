@@ -19,7 +19,7 @@ struct NormForward {
     Tensor rstd;    // (N) f32
     Tensor x;       // (N, C) activation dtype
     Tensor delta = {};   // (N, C) activation dtype, or absent
-    Tensor weight;  // (C) f32 or bf16
+    Tensor weight;  // (C) f32, bf16 or f16
     Tensor bias = {};    // (C) dtype of weight, or absent
 };
 

@@ -37,10 +37,10 @@ __device__ inline void store_floats(T* p, const float (&from)[width]) {
 /// Numbers whose dtype is known at run time.
 struct AnyFloats {
     const void* data = nullptr;
-    bool is_bf16 = false;
+    Dtype dtype = Dtype::f32;
 
     AnyFloats() = default;
-    explicit AnyFloats(const Tensor& t) : data(t.data), is_bf16(t.dtype == Dtype::bf16) {
+    explicit AnyFloats(const Tensor& t) : data(t.data), dtype(t.dtype) {
         CLOVER_CHECK(t.dtype != Dtype::i32, t.describe());
     }
     __device__ explicit AnyFloats(const float* p) : data(p) {}
@@ -49,8 +49,10 @@ struct AnyFloats {
     /// to = `width` numbers from element i on.
     template <int width>
     __device__ void load(float (&to)[width], int64_t i) const {
-        if (is_bf16)
+        if (dtype == Dtype::bf16)
             load_floats(to, static_cast<const bf16*>(data) + i);
+        else if (dtype == Dtype::f16)
+            load_floats(to, static_cast<const f16*>(data) + i);
         else
             load_floats(to, static_cast<const float*>(data) + i);
     }
@@ -60,6 +62,7 @@ struct AnyFloats {
         load(v.x, i);
         return v;
     }
+    __device__ float operator[](int64_t i) const { return fetch<1>(i)[0]; }
 };
 
 /// Numbers of a dtype known at compile time. Both have fetch: `width` numbers from element i on, to be converted when they are used.

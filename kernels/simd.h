@@ -1,6 +1,6 @@
-// Sixteen floats at a time: loads and stores of float and bf16, exp, tanh, reductions of fixed order.
+// Sixteen floats at a time: loads and stores of float, bf16 and f16, exp, tanh, reductions of fixed order.
 // By the vector extensions of GCC and Clang, which split the vectors where the machine's are narrower; intrinsics stand only where
-// those generate poor code, and give the same bits. Stores of bf16 round as to_bf16 does.
+// those generate poor code, and give the same bits. Stores of bf16 and f16 round as to_bf16 and to_f16 do.
 //
 // A loop over n elements, whose body is written once for whole vectors and for the rest at the end:
 //   for_vectors(n, [&](int64_t i, auto lanes) { store(y + i, exp(load(x + i, lanes)), lanes); });
@@ -112,6 +112,45 @@ CLOVER_INLINE u16x16 narrow(f32x16 x) {
 #endif
 }
 
+CLOVER_INLINE f32x16 widen_f16(u16x16 bits) {
+#if defined(__AVX512F__)
+    return (f32x16)_mm512_maskz_cvtph_ps(0xffff, (__m256i)bits);
+#elif defined(__F16C__)
+    __m128i half[2];
+    f32x16 x;
+    std::memcpy(half, &bits, sizeof bits);
+    const __m256 part[2] = {_mm256_cvtph_ps(half[0]), _mm256_cvtph_ps(half[1])};
+    std::memcpy(&x, part, sizeof x);
+    return x;
+#else
+    const u32x16 h = __builtin_convertvector(bits, u32x16), sign = (h & 0x8000u) << 16, magnitude = (h & 0x7fffu) << 13;
+    constexpr int32_t bias = 112 << 23, least_normal = 1 << 23, infinity = 31 << 23;
+    const i32x16 m = (i32x16)magnitude, quiet = (m > infinity) & (1 << 22);
+    const f32x16 finite = select(m < least_normal, (f32x16)(m + bias + least_normal) - 0x1p-14f, (f32x16)(m + bias));
+    return (f32x16)((u32x16)select(m < infinity, finite, (f32x16)((m + 2 * bias) | quiet)) | sign);
+#endif
+}
+CLOVER_INLINE u16x16 narrow_f16(f32x16 x) {
+#if defined(__AVX512F__)
+    return (u16x16)_mm512_maskz_cvtps_ph(0xffff, (__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(__F16C__)
+    __m256 part[2];
+    u16x16 bits;
+    std::memcpy(part, &x, sizeof x);
+    const __m128i half[2] = {_mm256_cvtps_ph(part[0], _MM_FROUND_TO_NEAREST_INT), _mm256_cvtps_ph(part[1], _MM_FROUND_TO_NEAREST_INT)};
+    std::memcpy(&bits, half, sizeof bits);
+    return bits;
+#else
+    const u32x16 u = (u32x16)x, sign = u >> 16 & 0x8000u;
+    const i32x16 m = (i32x16)(u & 0x7fffffffu);
+    constexpr int32_t bias = 112 << 23, least_normal = 113 << 23, to_infinity = 0x477ff000, infinity = 0x7f800000;
+    const f32x16 normal = (f32x16)((m - bias + 0xfff + (m >> 13 & 1)) >> 13), subnormal = (f32x16)((i32x16)((f32x16)m + 0.5f) - 0x3f000000);
+    const f32x16 finite = select(m < least_normal, subnormal, normal);
+    const f32x16 beyond = select(m > infinity, (f32x16)((m >> 13 & 0x3ff) | 0x7e00), (f32x16)(i32x16{} + 0x7c00));
+    return __builtin_convertvector((u32x16)select(m < to_infinity, finite, beyond) | sign, u16x16);
+#endif
+}
+
 CLOVER_INLINE f32x16 load(const float* p, AllLanes = {}) {
     f32x16 v;
     std::memcpy(&v, p, sizeof v);
@@ -122,9 +161,18 @@ CLOVER_INLINE f32x16 load(const bf16* p, AllLanes = {}) {
     std::memcpy(&v, p, sizeof v);
     return widen(v);
 }
+CLOVER_INLINE f32x16 load(const f16* p, AllLanes = {}) {
+    u16x16 v;
+    std::memcpy(&v, p, sizeof v);
+    return widen_f16(v);
+}
 CLOVER_INLINE void store(float* p, f32x16 v, AllLanes = {}) { std::memcpy(p, &v, sizeof v); }
 CLOVER_INLINE void store(bf16* p, f32x16 v, AllLanes = {}) {
     const u16x16 bits = narrow(v);
+    std::memcpy(p, &bits, sizeof bits);
+}
+CLOVER_INLINE void store(f16* p, f32x16 v, AllLanes = {}) {
+    const u16x16 bits = narrow_f16(v);
     std::memcpy(p, &bits, sizeof bits);
 }
 
@@ -133,8 +181,10 @@ CLOVER_INLINE void store(bf16* p, f32x16 v, AllLanes = {}) {
 CLOVER_INLINE uint16_t first_lanes(int64_t n) { return uint16_t((1u << n) - 1); }
 CLOVER_INLINE f32x16 load(const float* p, int64_t n) { return (f32x16)_mm512_maskz_loadu_ps(first_lanes(n), p); }
 CLOVER_INLINE f32x16 load(const bf16* p, int64_t n) { return widen((u16x16)_mm256_maskz_loadu_epi16(first_lanes(n), p)); }
+CLOVER_INLINE f32x16 load(const f16* p, int64_t n) { return widen_f16((u16x16)_mm256_maskz_loadu_epi16(first_lanes(n), p)); }
 CLOVER_INLINE void store(float* p, f32x16 v, int64_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), (__m512)v); }
 CLOVER_INLINE void store(bf16* p, f32x16 v, int64_t n) { _mm256_mask_storeu_epi16(p, first_lanes(n), (__m256i)narrow(v)); }
+CLOVER_INLINE void store(f16* p, f32x16 v, int64_t n) { _mm256_mask_storeu_epi16(p, first_lanes(n), (__m256i)narrow_f16(v)); }
 #else
 template <class T>
 CLOVER_INLINE f32x16 load(const T* p, int64_t n) {

@@ -11,15 +11,25 @@
 
 namespace clover {
 
-enum class Dtype : uint8_t { f32, bf16, i32 };
+enum class Dtype : uint8_t { f32, bf16, f16, i32 };
 
-constexpr size_t bytes_of(Dtype d) { return d == Dtype::bf16 ? 2 : 4; }
-constexpr const char* name_of(Dtype d) { return d == Dtype::f32 ? "f32" : d == Dtype::bf16 ? "bf16" : "i32"; }
+constexpr size_t bytes_of(Dtype d) { return d == Dtype::bf16 || d == Dtype::f16 ? 2 : 4; }
+constexpr const char* name_of(Dtype d) {
+    switch (d) {
+        case Dtype::f32: return "f32";
+        case Dtype::bf16: return "bf16";
+        case Dtype::f16: return "f16";
+        case Dtype::i32: break;
+    }
+    return "i32";
+}
 
 template <class T>
 inline constexpr Dtype dtype_of = Dtype::f32;
 template <>
 inline constexpr Dtype dtype_of<bf16> = Dtype::bf16;
+template <>
+inline constexpr Dtype dtype_of<f16> = Dtype::f16;
 template <>
 inline constexpr Dtype dtype_of<int32_t> = Dtype::i32;
 
@@ -82,11 +92,11 @@ struct Tensor {
     }
 };
 
-/// Calls f(float{}) or f(bf16{}) by dtype: the one place where a run-time dtype becomes a type.
+/// Calls f(float{}), f(bf16{}) or f(f16{}) by dtype: the one place where a run-time dtype becomes a type.
 template <class F>
 decltype(auto) by_dtype(Dtype d, F&& f) {
-    CLOVER_CHECK(d == Dtype::f32 || d == Dtype::bf16, "dtype ", name_of(d));
-    return d == Dtype::f32 ? f(float{}) : f(bf16{});
+    CLOVER_CHECK(d != Dtype::i32, "dtype ", name_of(d));
+    return d == Dtype::f32 ? f(float{}) : d == Dtype::bf16 ? f(bf16{}) : f(f16{});
 }
 
 }  // namespace clover

@@ -1,9 +1,9 @@
 // Dense attention in double, the oracle of the attention suites: the formulas of kernels/attention.h written down once more with a
-// (T, T) matrix. `low` rounds P, G and the results to bf16, which makes it the plain low-precision implementation whose error is
-// the measure.
+// (T, T) matrix. `rounds` is what P, G and the results are rounded to: bf16 and f16 make it the plain low-precision implementation
+// whose error is the measure.
 #pragma once
 #include "../kernels/attention_portable.h"
-#include "support.h"
+#include "pointwise_device.h"
 
 namespace clover {
 /// CUDA without tensor cores (kernels/attention_cuda.h); a build without CUDA sources lacks it.
@@ -45,14 +45,14 @@ struct AttentionReference {
 struct DenseAttention {
     int64_t B, T, H, D;
     AttentionPosition kind;
-    bool low;
+    Dtype rounds;
     std::vector<double> qkv, dout, slopes, r, u, v;
 
-    explicit DenseAttention(const AttentionProblem& p, bool low_ = false)
-        : B(p.B), T(p.T), H(p.H), D(p.D), kind(p.kind), low(low_), qkv(p.qkv.values()), dout(p.dout.values()), slopes(p.slopes.values()),
+    explicit DenseAttention(const AttentionProblem& p, Dtype rounds_ = Dtype::f32)
+        : B(p.B), T(p.T), H(p.H), D(p.D), kind(p.kind), rounds(rounds_), qkv(p.qkv.values()), dout(p.dout.values()), slopes(p.slopes.values()),
           r(p.r.values()), u(p.u.values()), v(p.v.values()) {}
 
-    double rounded(double x) const { return low ? to_float(to_bf16(float(x))) : x; }
+    double rounded(double x) const { return stored(x, rounds); }
     /// Index of element c of q (part 0), k (1) or v (2).
     size_t at(int64_t b, int64_t t, int64_t h, int64_t part, int64_t c) const {
         return size_t((((b * T + t) * H + h) * 3 + part) * D + c);
@@ -132,8 +132,7 @@ struct DenseAttention {
         f.du.resize(u.size());
         f.dv.resize(v.size());
         every_query([&](int64_t b, int64_t h, int64_t i) { backward_query(f, b, h, i); });
-        if (low)
-            for (double& x : f.dqkv) x = rounded(x);
+        for (double& x : f.dqkv) x = rounded(x);
         return f;
     }
 };

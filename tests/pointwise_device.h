@@ -12,12 +12,15 @@ namespace clover::test {
 struct Dtypes {
     Dtype activation, weight;
 };
-constexpr Dtypes all_dtypes[] = {{Dtype::f32, Dtype::f32}, {Dtype::bf16, Dtype::bf16}, {Dtype::bf16, Dtype::f32}};
+constexpr Dtypes all_dtypes[] = {
+    {Dtype::f32, Dtype::f32}, {Dtype::bf16, Dtype::bf16}, {Dtype::bf16, Dtype::f32}, {Dtype::f16, Dtype::f16}, {Dtype::f16, Dtype::f32}};
 
-/// x, rounded to bf16 where the tensor it is stored in is bf16.
-inline double stored(double x, Dtype dtype) { return dtype == Dtype::bf16 ? double(to_float(to_bf16(float(x)))) : x; }
+/// x, rounded where the tensor it is stored in is of 16 bits.
+inline double stored(double x, Dtype dtype) {
+    return dtype == Dtype::f32 ? x : by_dtype(dtype, [&](auto t) { return double(to_float(from_float<decltype(t)>(float(x)))); });
+}
 
-/// f32: normalised error at most 1e-5. bf16: at most `factor` times that of a plain implementation that rounds at the same places;
+/// f32: normalised error at most 1e-5. bf16 and f16: at most `factor` times that of a plain implementation that rounds at the same places;
 /// 1e-6 allows for results that the plain one has exactly.
 inline void check_close(const std::vector<double>& ours, const std::vector<double>& exact, const std::vector<double>& plain, Dtype dtype,
                         double factor) {

@@ -113,6 +113,7 @@ private:
         switch (t.dtype) {
             case Dtype::f32: return t.as<float>()[i];
             case Dtype::bf16: return to_float(t.as<bf16>()[i]);
+            case Dtype::f16: return to_float(t.as<f16>()[i]);
             default: return t.as<int32_t>()[i];
         }
     }
@@ -120,6 +121,7 @@ private:
         switch (t.dtype) {
             case Dtype::f32: t.as<float>()[i] = float(x); break;
             case Dtype::bf16: t.as<bf16>()[i] = to_bf16(float(x)); break;
+            case Dtype::f16: t.as<f16>()[i] = to_f16(float(x)); break;
             default: t.as<int32_t>()[i] = int32_t(x);
         }
     }
@@ -147,6 +149,11 @@ inline Owned random_tensor(Dtype dtype, std::initializer_list<int64_t> shape, ui
     o.fill([&](int64_t i) { return mean + scale * normal(random_bits(1, Stream::initialisation, tag, 0, uint64_t(i))); });
     return o;
 }
+
+/// What activations and weights are stored in.
+constexpr Dtype float_dtypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16};
+/// Of each value, what one rounding to a 16-bit dtype changes at most.
+constexpr double rounding_of(Dtype dtype) { return dtype == Dtype::bf16 ? 0x1p-8 : 0x1p-11; }
 
 /// √(Σ (a − b)² / Σ b²): the normalised error of a against the reference b.
 inline double normalised_error(const std::vector<double>& a, const std::vector<double>& b) {

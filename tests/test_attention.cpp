@@ -12,9 +12,9 @@ namespace {
 
 constexpr AttentionPosition kinds[] = {AttentionPosition::none, AttentionPosition::alibi, AttentionPosition::relative};
 
-/// f32 takes the same way on both CPU devices, and on both CUDA devices.
+/// f32 and f16 take the same way on both CPU devices, and on both CUDA devices.
 Devices devices_for(Dtype dtype) {
-    return dtype == Dtype::f32 ? test_devices() : Devices(attention_devices().begin(), attention_devices().end());
+    return dtype != Dtype::bf16 ? test_devices() : Devices(attention_devices().begin(), attention_devices().end());
 }
 
 struct Shape {
@@ -36,22 +36,21 @@ void check_f32(const Device& device, const Shape& s, AttentionPosition kind, Dty
 }
 
 /// The flash-attention rule: at most `factor` times the error of the plain low-precision implementation. Where that happens to be
-/// almost exact (one key), bf16's own rounding, 2^-9, is the floor. A rule for many values: of a few, either error may be small by chance.
-void check_low(const std::vector<double>& got, const std::vector<double>& plain, const std::vector<double>& exact, double factor) {
-    CHECK(normalised_error(got, exact) <= std::max(factor * normalised_error(plain, exact), 0x1p-9));
-}
-
-void check_bf16(const Device& device, const Shape& s, AttentionPosition kind, Dtype bias = Dtype::f32) {
-    INFO(on(device), ", B ", s.B, ", T ", s.T, ", H ", s.H, ", D ", s.D, ", position ", int(kind));
-    const AttentionProblem p(s.B, s.T, s.H, s.D, kind, Dtype::bf16, bias);
-    const AttentionReference exact = DenseAttention(p).forward_and_backward(), plain = DenseAttention(p, true).forward_and_backward();
+/// almost exact (one key), the dtype's own rounding is the floor. A rule for many values: of a few, either error may be small by chance.
+void check_low(const Device& device, const Shape& s, AttentionPosition kind, Dtype dtype = Dtype::bf16, Dtype bias = Dtype::f32) {
+    INFO(on(device), ", B ", s.B, ", T ", s.T, ", H ", s.H, ", D ", s.D, ", position ", int(kind), ", ", name_of(dtype));
+    const AttentionProblem p(s.B, s.T, s.H, s.D, kind, dtype, bias);
+    const AttentionReference exact = DenseAttention(p).forward_and_backward(), plain = DenseAttention(p, dtype).forward_and_backward();
     const AttentionResult got(device, p);
-    check_low(got.out.values(), plain.out, exact.out, 2);
-    check_low(got.dqkv.values(), plain.dqkv, exact.dqkv, 3);
+    const auto check = [&](const Owned& ours, const std::vector<double>& low, const std::vector<double>& right, double factor) {
+        CHECK(normalised_error(ours.values(), right) <= std::max(factor * normalised_error(low, right), rounding_of(dtype) / 2));
+    };
+    check(got.out, plain.out, exact.out, 2);
+    check(got.dqkv, plain.dqkv, exact.dqkv, 3);
     if (kind != AttentionPosition::relative) return;
-    check_low(got.dr.values(), plain.dr, exact.dr, 3);
-    check_low(got.du.values(), plain.du, exact.du, 3);
-    check_low(got.dv.values(), plain.dv, exact.dv, 3);
+    check(got.dr, plain.dr, exact.dr, 3);
+    check(got.du, plain.du, exact.du, 3);
+    check(got.dv, plain.dv, exact.dv, 3);
 }
 
 /// With another last half of the sequence, what stands before is the same to the bit.
@@ -245,21 +244,23 @@ TEST_CASE("attention f32: batches and heads") {
                 if (!in_harness(device) || s.T < 100) check_f32(device, s, kind);
 }
 
-TEST_CASE("attention bf16: errors of at most twice, backward three times, the plain implementation's") {
-    for (const Device& device : attention_devices())
-        for (AttentionPosition kind : kinds)
-            for (const Shape& s : {Shape{1, 1, 1, 8}, Shape{9, 2, 3, 64}, Shape{2, 33, 2, 20}, Shape{1, 65, 3, 80}, Shape{1, 131, 1, 128},
-                                   Shape{2, 130, 2, 64}, Shape{1, 300, 1, 96}, Shape{3, 40, 3, 8}, Shape{1, 530, 1, 16}})
-                if (!in_harness(device) || s.T < 200) check_bf16(device, s, kind);
+TEST_CASE("attention bf16 and f16: errors of at most twice, backward three times, the plain implementation's") {
+    for (Dtype dtype : {Dtype::bf16, Dtype::f16})
+        for (const Device& device : devices_for(dtype))
+            for (AttentionPosition kind : kinds)
+                for (const Shape& s : {Shape{1, 1, 1, 8}, Shape{9, 2, 3, 64}, Shape{2, 33, 2, 20}, Shape{1, 65, 3, 80}, Shape{1, 131, 1, 128},
+                                       Shape{2, 130, 2, 64}, Shape{1, 300, 1, 96}, Shape{3, 40, 3, 8}, Shape{1, 530, 1, 16}})
+                    if (!in_harness(device) || s.T < 200) check_low(device, s, kind, dtype);
 }
 
-TEST_CASE("attention bf16: lengths around the tiles, odd head sizes") {
-    for (const Device& device : attention_devices())
-        for (AttentionPosition kind : kinds)
-            for (const Shape& s : {Shape{1, 31, 2, 48}, Shape{1, 32, 2, 48}, Shape{1, 33, 2, 48}, Shape{1, 63, 2, 33}, Shape{1, 64, 2, 32},
-                                   Shape{1, 95, 1, 40}, Shape{1, 96, 1, 40}, Shape{1, 97, 1, 40}, Shape{1, 255, 1, 17},
-                                   Shape{1, 256, 1, 15}, Shape{1, 257, 1, 24}, Shape{1, 20, 1, 256}})
-                if (!in_harness(device) || s.T < 100) check_bf16(device, s, kind);
+TEST_CASE("attention bf16 and f16: lengths around the tiles, odd head sizes") {
+    for (Dtype dtype : {Dtype::bf16, Dtype::f16})
+        for (const Device& device : devices_for(dtype))
+            for (AttentionPosition kind : kinds)
+                for (const Shape& s : {Shape{1, 31, 2, 48}, Shape{1, 32, 2, 48}, Shape{1, 33, 2, 48}, Shape{1, 63, 2, 33}, Shape{1, 64, 2, 32},
+                                       Shape{1, 95, 1, 40}, Shape{1, 96, 1, 40}, Shape{1, 97, 1, 40}, Shape{1, 255, 1, 17},
+                                       Shape{1, 256, 1, 15}, Shape{1, 257, 1, 24}, Shape{1, 20, 1, 256}})
+                    if (!in_harness(device) || s.T < 100) check_low(device, s, kind, dtype);
 }
 
 TEST_CASE("attention bf16 by tensor cores: lengths around the tiles of each head size") {
@@ -268,7 +269,7 @@ TEST_CASE("attention bf16 by tensor cores: lengths around the tiles of each head
             for (AttentionPosition kind : kinds)
                 for (int64_t D : {32, 64, 80, 96, 128})
                     for (int64_t T : {1, 15, 16, 17, 63, 64, 65, 128, 130, 200})
-                        check_bf16(device, {T < 64 ? 2 : 1, T, T < 64 ? 3 : 1, D}, kind);  // short ones: more of them, for many values
+                        check_low(device, {T < 64 ? 2 : 1, T, T < 64 ? 3 : 1, D}, kind);  // short ones: more of them, for many values
 }
 
 TEST_CASE("attention bf16 by tensor cores: whichever way they add") {
@@ -276,19 +277,21 @@ TEST_CASE("attention bf16 by tensor cores: whichever way they add") {
         if (device.name == std::string("cuda"))
             for_mma_models(device, [&] {
                 for (AttentionPosition kind : kinds)
-                    for (int64_t D : {32, 64, 80, 96, 128}) check_bf16(device, {1, D == 64 ? 193 : 77, 1, D}, kind);
+                    for (int64_t D : {32, 64, 80, 96, 128}) check_low(device, {1, D == 64 ? 193 : 77, 1, D}, kind);
             });
 }
 
-TEST_CASE("attention: u and v in bf16") {
-    for (const Device& device : test_devices()) check_f32(device, {2, 40, 3, 20}, AttentionPosition::relative, Dtype::bf16);
-    for (const Device& device : attention_devices())
-        for (int64_t D : {40, 64}) check_bf16(device, {2, 40, 3, D}, AttentionPosition::relative, Dtype::bf16);
+TEST_CASE("attention: u and v in bf16 and f16") {
+    for (Dtype dtype : {Dtype::bf16, Dtype::f16}) {
+        for (const Device& device : test_devices()) check_f32(device, {2, 40, 3, 20}, AttentionPosition::relative, dtype);
+        for (const Device& device : devices_for(dtype))
+            for (int64_t D : {40, 64}) check_low(device, {2, 40, 3, D}, AttentionPosition::relative, dtype, dtype);
+    }
 }
 
 TEST_CASE("attention: a token changes nothing before it") {
     for (AttentionPosition kind : kinds)
-        for (Dtype dtype : {Dtype::f32, Dtype::bf16})
+        for (Dtype dtype : float_dtypes)
             for (const Device& device : devices_for(dtype))
                 for (int64_t D : {20, 32})
                     for (int64_t changed : {1, 7, 8, 40, 63, 64, 66}) check_causality(device, kind, dtype, {2, 67, 2, D}, changed);
@@ -296,13 +299,13 @@ TEST_CASE("attention: a token changes nothing before it") {
 
 TEST_CASE("attention: scores of 1e4") {
     for (AttentionPosition kind : kinds)
-        for (Dtype dtype : {Dtype::f32, Dtype::bf16})
+        for (Dtype dtype : float_dtypes)
             for (const Device& device : devices_for(dtype))
                 for (int64_t D : {16, 32}) check_large_scores(device, kind, dtype, D);
 }
 
 TEST_CASE("attention: the gradients of u and v are added, that of r is written") {
-    for (Dtype dtype : {Dtype::f32, Dtype::bf16})
+    for (Dtype dtype : float_dtypes)
         for (const Device& device : devices_for(dtype)) check_accumulation(device, dtype);
 }
 

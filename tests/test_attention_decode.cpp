@@ -149,13 +149,15 @@ TEST_CASE("decode: sequences of different lengths side by side") {
             for (int64_t Q : {1, 2, 7}) check_unequal_pasts(device, kind, Q);
 }
 
-TEST_CASE("decode bf16") {
-    for (const Device& device : attention_devices())
-        for (AttentionPosition kind : kinds) {
-            check_pieces(device, AttentionProblem(2, 40, 2, 20, kind, Dtype::bf16), {20, 1, 1, 7, 11}, 1e-2);
-            check_pieces(device, AttentionProblem(2, 40, 2, 64, kind, Dtype::bf16), {20, 1, 1, 7, 11}, 1e-2);
-            if (!in_harness(device)) check_pieces(device, AttentionProblem(1, 330, 2, 40, kind, Dtype::bf16), {37, 1, 200, 5, 31, 32, 4, 3}, 1e-2);
-        }
+TEST_CASE("decode bf16 and f16") {
+    for (Dtype dtype : {Dtype::bf16, Dtype::f16})
+        for (const Device& device : attention_devices())
+            for (AttentionPosition kind : kinds) {
+                const double tolerance = 2.5 * rounding_of(dtype);
+                check_pieces(device, AttentionProblem(2, 40, 2, 20, kind, dtype), {20, 1, 1, 7, 11}, tolerance);
+                check_pieces(device, AttentionProblem(2, 40, 2, 64, kind, dtype), {20, 1, 1, 7, 11}, tolerance);
+                if (!in_harness(device)) check_pieces(device, AttentionProblem(1, 330, 2, 40, kind, dtype), {37, 1, 200, 5, 31, 32, 4, 3}, tolerance);
+            }
 }
 
 TEST_CASE("decode: what does not fit the cache or the distances is refused") {

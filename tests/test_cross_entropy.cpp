@@ -183,7 +183,7 @@ std::vector<Owned> sharded(const Device& device, const std::vector<int64_t>& edg
 TEST_SUITE("cross_entropy") {
     TEST_CASE("loss and gradient are the definition in f64") {
         for (const Device& device : test_devices())
-            for (Dtype dtype : {Dtype::f32, Dtype::bf16})
+            for (Dtype dtype : float_dtypes)
                 for (int64_t V : {1, 2, 15, 16, 17, 31, 33, 64, 1000, 4097, 50257})
                     for (int64_t R : {1, 2, 5})
                         for (double spread : {0.02, 1.0, 10.0})
@@ -214,7 +214,7 @@ TEST_SUITE("cross_entropy") {
     }
     TEST_CASE("a vocabulary split over ranks") {
         for (const Device& device : test_devices())
-            for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+            for (Dtype dtype : float_dtypes) {
                 for (const std::vector<int64_t>& edges : {std::vector<int64_t>{0, 500, 1000}, {0, 333, 700, 1003}, {0, 1, 64, 4161}, {0, 77}})
                     for (double spread : {0.1, 3.0}) sharded(device, edges, dtype, spread);
                 check_repeatable(device, [&] { return sharded(device, {0, 333, 700, 1003}, dtype, 3); });

@@ -65,36 +65,44 @@ TEST_SUITE("simd") {
             CHECK(!simd::any_greater(-v, simd::f32x16{}));
         }
     }
-    TEST_CASE("bf16 is stored as to_bf16 stores it") {
-        // Every upper half, with lower halves around the ties.
+    TEST_CASE_TEMPLATE("16-bit numbers are stored as from_float stores them and loaded as to_float loads them", T, bf16, f16) {
+        // Every upper half, with lower halves around the ties of both.
         std::vector<float> x;
         for (uint32_t upper = 0; upper < 65536; upper++)
-            for (uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) x.push_back(at_bits(upper << 16 | lower));
+            for (uint32_t lower : {0u, 1u, 0xfffu, 0x1000u, 0x1001u, 0x2fffu, 0x3000u, 0x7fffu, 0x8000u, 0x8001u, 0xefffu, 0xf000u, 0xffffu})
+                x.push_back(at_bits(upper << 16 | lower));
+        x.pop_back();  // the last vector is a part of one
         int64_t wrong = 0, wrong_back = 0;
         simd::for_vectors(int64_t(x.size()), [&](int64_t i, auto lanes) {
-            bf16 narrow[width];
-            float back[width];
+            T narrow[width];
             simd::store(narrow, simd::load(&x[size_t(i)], lanes), lanes);
-            simd::store(back, simd::load(narrow, lanes), lanes);
-            for (int64_t k = 0; k < lanes; k++) {
-                wrong += narrow[k].bits != to_bf16(x[size_t(i + k)]).bits;
-                wrong_back += std::bit_cast<uint32_t>(back[k]) != std::bit_cast<uint32_t>(to_float(narrow[k]));
-            }
+            for (int64_t k = 0; k < lanes; k++) wrong += narrow[k].bits != from_float<T>(x[size_t(i + k)]).bits;
         });
+        for (uint32_t first = 0; first < 65536; first += width) {
+            T narrow[width];
+            float wide[width];
+            for (uint32_t k = 0; k < width; k++) narrow[k].bits = uint16_t(first + k);
+            for (int64_t n : {width, width - 1}) {
+                simd::store(wide, simd::load(narrow, n), n);
+                for (int64_t k = 0; k < n; k++) wrong_back += std::bit_cast<uint32_t>(wide[k]) != std::bit_cast<uint32_t>(to_float(narrow[k]));
+            }
+            simd::store(wide, simd::load(narrow));
+            for (int64_t k = 0; k < width; k++) wrong_back += std::bit_cast<uint32_t>(wide[k]) != std::bit_cast<uint32_t>(to_float(narrow[k]));
+        }
         CHECK(wrong == 0);
         CHECK(wrong_back == 0);
     }
-    TEST_CASE("parts of vectors: the rest is 0 when read and untouched when written") {
+    TEST_CASE_TEMPLATE("parts of vectors: the rest is 0 when read and untouched when written", T, bf16, f16) {
         for (int64_t n = 0; n <= width; n++) {
             CAPTURE(n);
             // Exactly n elements, so that the sanitizer sees a read or a write beyond.
             const std::vector<float> from(size_t(n), 3.0f);
-            const std::vector<bf16> from_narrow(size_t(n), to_bf16(3));
+            const std::vector<T> from_narrow(size_t(n), from_float<T>(3));
             const simd::f32x16 v = simd::load(from.data(), n), v_narrow = simd::load(from_narrow.data(), n), kept = simd::keep(simd::splat(3), n, 7);
             float to[width + 1];
-            bf16 to_narrow[width + 1];
+            T to_narrow[width + 1];
             std::fill_n(to, width + 1, -1.0f);
-            std::fill_n(to_narrow, width + 1, to_bf16(-1));
+            std::fill_n(to_narrow, width + 1, from_float<T>(-1));
             simd::store(to, simd::splat(5), n);
             simd::store(to_narrow, simd::splat(5), n);
             for (int64_t i = 0; i < width; i++) {
@@ -158,6 +166,61 @@ TEST_SUITE("bf16") {
         CHECK(wrong == 0);
         CHECK(to_bf16(std::numeric_limits<float>::max()).bits == 0x7f80);  // rounds to ∞
         CHECK(std::isnan(to_float(to_bf16(at_bits(0x7f800001)))));        // a payload in the lower half alone
+    }
+}
+
+/// The value of f16 bits, by the definition in IEEE 754.
+double f16_value(uint32_t bits) {
+    const int exponent = int(bits >> 10 & 31), fraction = int(bits & 0x3ff);
+    const double magnitude = exponent == 31  ? (fraction ? double(NAN) : double(INFINITY))
+                             : exponent == 0 ? std::ldexp(fraction, -24)
+                                             : std::ldexp(1024 + fraction, exponent - 25);
+    return bits & 0x8000u ? -magnitude : magnitude;
+}
+
+TEST_SUITE("f16") {
+    TEST_CASE("every f16 is what IEEE 754 says, and survives the way through float") {
+        int64_t wrong = 0, changed = 0;
+        for (uint32_t bits = 0; bits < 65536; bits++) {
+            const f16 x{uint16_t(bits)};
+            const bool nan = (bits & 0x7fffu) > 0x7c00u;
+            const double value = f16_value(bits);
+            wrong += nan ? !std::isnan(to_float(x)) : to_float(x) != value || std::signbit(to_float(x)) != std::signbit(value);
+            changed += to_f16(to_float(x)).bits != (nan ? bits | 0x200u : bits);
+        }
+        CHECK(wrong == 0);
+        CHECK(changed == 0);
+    }
+    TEST_CASE("the nearest neighbour, the even one of two as near") {
+        int64_t wrong = 0;
+        // Between each finite f16 and the next farther from 0; behind the last comes 2^16, whose place ∞ takes.
+        for (uint32_t bits = 0; bits < 0x7c00u; bits++) {
+            const double here = f16_value(bits), next = bits == 0x7bffu ? 65536 : f16_value(bits + 1);
+            const float tie = float((here + next) / 2);
+            for (uint32_t sign : {0u, 0x8000u}) {
+                const auto rounded = [&](float x) { return to_f16(sign ? -x : x).bits; };
+                wrong += rounded(std::nextafter(tie, 0.0f)) != (sign | bits) || rounded(std::nextafter(tie, INFINITY)) != (sign | (bits + 1));
+                wrong += rounded(tie) != (sign | (bits % 2 == 0 ? bits : bits + 1));
+                wrong += rounded(std::nextafter(float(next), 0.0f)) != (sign | (bits + 1));
+            }
+        }
+        CHECK(wrong == 0);
+    }
+    TEST_CASE("overflow, subnormals and NaN") {
+        CHECK(to_float(to_f16(65519)) == 65504);
+        CHECK(to_float(to_f16(65520)) == INFINITY);
+        CHECK(to_float(to_f16(-65520)) == -INFINITY);
+        CHECK(to_f16(std::numeric_limits<float>::max()).bits == 0x7c00);
+        CHECK(to_f16(INFINITY).bits == 0x7c00);
+        CHECK(to_float(to_f16(0x1p-24f)) == 0x1p-24f);   // the least
+        CHECK(to_f16(0x1p-25f).bits == 0);               // half of it: the even one is 0
+        CHECK(to_f16(0x1.8p-25f).bits == 1);
+        CHECK(to_f16(-0x1p-126f).bits == 0x8000);
+        CHECK(to_float(to_f16(0x1.ff8p-15f)) == 0x1.ff8p-15f);  // the greatest
+        CHECK(to_float(to_f16(0x1.ffcp-15f)) == 0x1p-14f);
+        CHECK(to_f16(at_bits(0x7f800001)).bits == 0x7e00);  // a payload in the lower bits alone
+        CHECK(to_f16(at_bits(0xffc02000)).bits == 0xfe01);
+        CHECK(std::bit_cast<uint32_t>(to_float(f16{0x7c01})) == 0x7fc02000);
     }
 }
 
