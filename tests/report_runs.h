@@ -1,4 +1,4 @@
-// Made-up runs for the tests of the report, and its CSV read back by rules of our own.
+// Made-up runs for the tests of the report; its CSV and its markup read back by rules of our own.
 #pragma once
 #include <cmath>
 #include <filesystem>
@@ -74,6 +74,16 @@ inline CsvValues read_csv(const std::string& text) {
         values[{f.at(0), f.at(1), std::stoll(f.at(2))}] = std::stod(f.at(3));
     }
     return values;
+}
+
+/// What lies between `start` and `end`, for each place in turn.
+inline std::vector<std::string> all_between(const std::string& s, const std::string& start, const std::string& end) {
+    std::vector<std::string> found;
+    for (size_t at = s.find(start); at != std::string::npos; at = s.find(start, at)) {
+        at += start.size();
+        found.push_back(s.substr(at, s.find(end, at) - at));
+    }
+    return found;
 }
 
 /// Equal at the six digits that the page has.

@@ -1,13 +1,15 @@
 // Static charts: ticks, places of points, gaps, names that are no markup.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
-#include <regex>
 
 #include "../report/chart.h"
+#include "report_runs.h"
 
 using namespace clover;
+using namespace clover::test;
 
 namespace {
 
@@ -21,13 +23,14 @@ Chart simple() {
 
 /// The points of the nth line, in the order they are drawn.
 std::vector<std::pair<double, double>> line_points(const std::string& svg, int n) {
-    std::regex line("<path class=\"l [^\"]*\" d=\"([^\"]*L[^\"]*)\"");
-    auto match = std::sregex_iterator(svg.begin(), svg.end(), line);
-    std::advance(match, n);
-    const std::string d = (*match)[1];
-    std::regex point("[ML]([0-9.-]+) ([0-9.-]+)");
+    std::vector<std::string> paths;
+    for (const std::string& path : all_between(svg, "<path class=\"l ", "/>"))
+        if (path.find('L') != std::string::npos) paths.push_back(all_between(path, " d=\"", "\"").at(0));
+    std::string d = paths.at(size_t(n));
+    std::replace_if(d.begin(), d.end(), [](char c) { return c == 'M' || c == 'L'; }, ' ');
+    std::istringstream numbers(d);
     std::vector<std::pair<double, double>> points;
-    for (std::sregex_iterator p(d.begin(), d.end(), point), end; p != end; ++p) points.emplace_back(std::stod((*p)[1]), std::stod((*p)[2]));
+    for (double x, y; numbers >> x >> y;) points.emplace_back(x, y);
     return points;
 }
 

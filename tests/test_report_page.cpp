@@ -55,16 +55,6 @@ std::string unescaped(std::string s) {
     return s;
 }
 
-/// What lies between `start` and `end`, for each place in turn.
-std::vector<std::string> all_between(const std::string& s, const std::string& start, const std::string& end) {
-    std::vector<std::string> found;
-    for (size_t at = s.find(start); at != std::string::npos; at = s.find(start, at)) {
-        at += start.size();
-        found.push_back(s.substr(at, s.find(end, at) - at));
-    }
-    return found;
-}
-
 std::string first_between(const std::string& s, const std::string& start, const std::string& end) {
     const std::vector<std::string> found = all_between(s, start, end);
     return found.empty() ? "" : found[0];
