@@ -118,10 +118,10 @@ int alignment_of(const void* p) {
 cublasLtEpilogue_t unfused_epilogue(const Gemm& g) { return g.bias.present() ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT; }
 
 /// The epilogue that does all that is asked for, where it can be trusted to. GeLU: cuBLASLt's tanh is approximate, which a bf16 result
-/// does not show but an f32 one does; before sm_90 it is a slow pass of its own; the header asks for rows that are multiples of 8.
+/// does not show but an f32 or an f16 one does; before sm_90 it is a slow pass of its own; the header asks for rows that are multiples of 8.
 /// The bias gradient has the dtype of c, and is f32.
 cublasLtEpilogue_t fused_epilogue(const Gemm& g, GemmSizes s, int capability) {
-    const bool gelu = g.c.dtype != Dtype::f32 && capability >= 90 && s.n % 8 == 0;
+    const bool gelu = g.c.dtype == Dtype::bf16 && capability >= 90 && s.n % 8 == 0;
     if (g.pre_activation.present() && gelu && alignment_of(g.pre_activation.data) >= 16)
         return g.bias.present() ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
     if (g.gelu_input.present() && gelu && alignment_of(g.gelu_input.data) >= 16) return CUBLASLT_EPILOGUE_DGELU;
