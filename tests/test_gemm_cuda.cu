@@ -12,15 +12,16 @@ using namespace clover::test;
 
 namespace {
 
-/// The three products of a linear layer between bf16 activations, with all that is asked of them in training.
+/// The three products of a linear layer between activations of 16 bits, with all that is asked of them in training.
 struct Layer {
     static constexpr int64_t n = 24, in = 40, out = 32;
-    Owned x = random_tensor(Dtype::bf16, {n, in}, 1), w = random_tensor(Dtype::bf16, {out, in}, 2, 0.1), bias = random_tensor(Dtype::bf16, {out}, 3);
-    Owned dy = random_tensor(Dtype::bf16, {n, out}, 4), slope_at = random_tensor(Dtype::bf16, {n, in}, 5);
+    Dtype dtype;
+    Owned x = random_tensor(dtype, {n, in}, 1), w = random_tensor(dtype, {out, in}, 2, 0.1), bias = random_tensor(dtype, {out}, 3);
+    Owned dy = random_tensor(dtype, {n, out}, 4), slope_at = random_tensor(dtype, {n, in}, 5);
     Owned y, before, dx, dw{Dtype::f32, {out, in}}, db{Dtype::f32, {out}};
 
-    explicit Layer(const Device& device)
-        : y(unwritten(device, Dtype::bf16, {n, out})), before(unwritten(device, Dtype::bf16, {n, out})), dx(unwritten(device, Dtype::bf16, {n, in})) {}
+    explicit Layer(const Device& device, Dtype dtype_ = Dtype::bf16)
+        : dtype(dtype_), y(unwritten(device, dtype, {n, out})), before(unwritten(device, dtype, {n, out})), dx(unwritten(device, dtype, {n, in})) {}
     std::vector<Gemm> products() const {
         return {{.c = y, .a = x, .b = w, .bias = bias, .transpose_b = true, .pre_activation = before},
                 {.c = dx, .a = dy, .b = w, .gelu_input = slope_at},
@@ -36,7 +37,7 @@ struct Layer {
 std::vector<double> errors_against_cpu(const Layer& layer) {
     const Device& cpu = find_device("cpu");
     TestContext ctx(cpu);
-    const Layer same(cpu);
+    const Layer same(cpu, layer.dtype);
     for (const Gemm& g : same.products()) ctx.reserve(std::max(ctx.ctx.workspace.size, cpu.gemm.workspace_bytes(ctx, g)));
     same.run(ctx);
     std::vector<double> errors;
@@ -52,7 +53,7 @@ void check_layer(const Layer& layer) {
     const std::vector<double> errors = errors_against_cpu(layer);
     for (size_t i = 0; i < errors.size(); i++) {
         CAPTURE(i);
-        CHECK(errors[i] <= (layer.results()[i]->t.dtype == Dtype::f32 ? 1e-5 : 0x1p-7));
+        CHECK(errors[i] <= (layer.results()[i]->t.dtype == Dtype::f32 ? 1e-5 : 2 * rounding_of(layer.dtype)));
     }
 }
 
@@ -137,18 +138,21 @@ TEST_SUITE("gemm") {
         struct Case {
             simt::CublasltOptions options;
             GemmPlanCounts plans;
+            Dtype dtype = Dtype::bf16;
         };
         const Case cases[] = {{{}, {.fused = 3}},
                               {{.refused_epilogue = CUBLASLT_EPILOGUE_BGRADB}, {.fused = 2, .unfused = 1}},
                               {{.refuse_fused = true}, {.unfused = 2, .plain = 1}},  // the bias goes into the plain kernel
                               {{.refuse_all = true}, {.plain = 3}},
                               {{.beyond_workspace = true}, {.fused = 3}},
-                              {{.algorithms = 1, .beyond_workspace = true}, {.plain = 3}}};
+                              {{.algorithms = 1, .beyond_workspace = true}, {.plain = 3}},
+                              {{}, {.fused = 1, .unfused = 2}, Dtype::f16},  // the bias gradient alone
+                              {{.refuse_all = true}, {.plain = 3}, Dtype::f16}};
         for (const Case& each : cases) {
             CAPTURE(&each - cases);
             simt::cublaslt_options() = each.options;
             CudaContext c;
-            Layer layer(*usable_cuda());
+            Layer layer(*usable_cuda(), each.dtype);
             layer.run(c.ctx);
             CHECK(cuda_gemm_plans(c.ctx) == each.plans);
             check_layer(layer);
@@ -156,7 +160,7 @@ TEST_SUITE("gemm") {
         simt::cublaslt_options() = {};
     }
     TEST_CASE("the plain kernel: every layout against cuBLASLt, in any order of blocks, warps and lanes") {
-        for (Dtype in : {Dtype::f32, Dtype::bf16})
+        for (Dtype in : float_dtypes)
             for (bool ta : {false, true})
                 for (bool tb : {false, true}) {
                     const int64_t m = 37, n = 18, k = 35;

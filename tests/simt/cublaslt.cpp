@@ -3,8 +3,8 @@
 //   BIAS adds a vector over the rows of D to x; GELU is 0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))), with AUX storing x;
 //   DGELU multiplies x by the slope of GELU at the AUX matrix, DGELU_BGRAD also sums D over its columns into the bias vector;
 //   BGRADA sums op(A), BGRADB op(B), over k into the bias vector, without alpha, overwriting it.
-// An algorithm is one order of summation in f32: a chain over k, or two halves of k that meet in the workspace, in f32 or (where the
-// preference allows reduction in the output type) in bf16. It remembers the problem it was chosen for and the alignments it was
+// An algorithm is one order of summation in f32: a chain over k, or two halves of k that meet in the workspace, in f32 or, where the
+// preference allows it, in the output type. It remembers the problem it was chosen for and the alignments it was
 // promised, and holds the caller to both.
 #include "cublasLt.h"
 
@@ -132,7 +132,7 @@ struct Matrix {
     bool operator==(const Matrix&) const = default;
 };
 std::ostream& operator<<(std::ostream& s, const Matrix& m) {
-    return s << (m.type == CUDA_R_32F ? "f32" : "bf16") << " " << m.rows << "x" << m.columns << " ld " << m.ld;
+    return s << (m.type == CUDA_R_32F ? "f32" : m.type == CUDA_R_16F ? "f16" : "bf16") << " " << m.rows << "x" << m.columns << " ld " << m.ld;
 }
 
 /// All that an algorithm is chosen for; no pointers, and neither alpha nor beta.
@@ -175,7 +175,7 @@ Matrix matrix(const char* name, cublasLtMatrixLayout_t layout) {
     refuse_if(!layout, CUBLAS_STATUS_INVALID_VALUE, name, " has no layout");
     const auto& l = *layout;
     const Matrix m{l[CUBLASLT_MATRIX_LAYOUT_TYPE], l[CUBLASLT_MATRIX_LAYOUT_ROWS], l[CUBLASLT_MATRIX_LAYOUT_COLS], l[CUBLASLT_MATRIX_LAYOUT_LD]};
-    refuse_if(m.type != CUDA_R_32F && m.type != CUDA_R_16BF, CUBLAS_STATUS_NOT_SUPPORTED, name, " has type ", m.type);
+    refuse_if(m.type != CUDA_R_32F && m.type != CUDA_R_16BF && m.type != CUDA_R_16F, CUBLAS_STATUS_NOT_SUPPORTED, name, " has type ", m.type);
     refuse_if(l[CUBLASLT_MATRIX_LAYOUT_ORDER] != CUBLASLT_ORDER_COL, CUBLAS_STATUS_NOT_SUPPORTED, name, " is not column-major");
     refuse_if(l[CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT] != 1, CUBLAS_STATUS_NOT_SUPPORTED, name, " is a batch");
     refuse_if(m.rows <= 0 || m.columns <= 0 || m.ld < m.rows, CUBLAS_STATUS_INVALID_VALUE, name, " is ", m);
@@ -192,7 +192,7 @@ void check_types(const Problem& p, const cublasLtMatmulDescValues& desc) {
     refuse_if(desc[CUBLASLT_MATMUL_DESC_TRANSC] != CUBLAS_OP_N, CUBLAS_STATUS_NOT_SUPPORTED, "C is transposed");
     refuse_if(p.a.type != p.b.type, CUBLAS_STATUS_NOT_SUPPORTED, "A is ", p.a, ", B is ", p.b);
     refuse_if(p.c.type != p.d.type, CUBLAS_STATUS_NOT_SUPPORTED, "C is ", p.c, ", D is ", p.d);
-    refuse_if(p.a.type == CUDA_R_32F && p.d.type != CUDA_R_32F, CUBLAS_STATUS_NOT_SUPPORTED, "D is ", p.d, " of f32 factors");
+    refuse_if(p.d.type != CUDA_R_32F && p.d.type != p.a.type, CUBLAS_STATUS_NOT_SUPPORTED, "A is ", p.a, ", D is ", p.d);
 }
 
 void check_shapes(const Problem& p) {
@@ -264,9 +264,8 @@ uint32_t vector_alignment(const void* p) {
 bool allowed(Summation s, const Problem& p, int64_t schemes, uint64_t workspace) {
     if (s == Summation::chain) return true;
     if (p.k() < 2 || workspace < 2 * size_t(p.m() * p.n()) * p.d.element()) return false;
-    const bool bf16 = p.d.type == CUDA_R_16BF;
     const int64_t inplace_or_output = CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
-    if (s == Summation::halves_in_output_type) return bf16 && (schemes & inplace_or_output);
+    if (s == Summation::halves_in_output_type) return p.d.type != CUDA_R_32F && (schemes & inplace_or_output);
     return workspace >= 2 * size_t(p.m() * p.n()) * 4 && (schemes & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 }
 
@@ -319,14 +318,27 @@ uint16_t round_to_bf16(float x) {
     const uint32_t u = std::bit_cast<uint32_t>(x);
     return std::isnan(x) ? 0x7fff : uint16_t((u + 0x7fffu + (u >> 16 & 1)) >> 16);
 }
+float f16_value(uint16_t bits) {
+    const int exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
+    const float magnitude = exponent == 31 ? (fraction ? NAN : INFINITY) : std::ldexp(float(exponent ? 1024 + fraction : fraction), std::max(exponent, 1) - 25);
+    return bits & 0x8000 ? -magnitude : magnitude;
+}
+uint16_t round_to_f16(float x) {
+    if (std::isnan(x)) return 0x7fff;
+    const int sign = std::signbit(x) ? 0x8000 : 0, exponent = std::max(std::ilogb(x), -14);
+    if (std::abs(x) >= 65520) return uint16_t(sign | 0x7c00);
+    return uint16_t(sign | ((exponent + 14) * 1024 + int(std::nearbyint(std::ldexp(std::abs(x), 10 - exponent)))));
+}
 float load_element(const void* p, int64_t type, int64_t i) {
-    return type == CUDA_R_32F ? static_cast<const float*>(p)[i] : bf16_value(static_cast<const uint16_t*>(p)[i]);
+    if (type == CUDA_R_32F) return static_cast<const float*>(p)[i];
+    const uint16_t bits = static_cast<const uint16_t*>(p)[i];
+    return type == CUDA_R_16F ? f16_value(bits) : bf16_value(bits);
 }
 void store_element(void* p, int64_t type, int64_t i, float x) {
     if (type == CUDA_R_32F)
         static_cast<float*>(p)[i] = x;
     else
-        static_cast<uint16_t*>(p)[i] = round_to_bf16(x);
+        static_cast<uint16_t*>(p)[i] = type == CUDA_R_16F ? round_to_f16(x) : round_to_bf16(x);
 }
 
 /// A factor in f32 with k as the slow index: at [k · size + i].
@@ -383,12 +395,12 @@ float gelu_slope(float x) {
     return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * root * (1 + 3 * cubic * x * x);
 }
 
-// The hardware's tanh is approximate. What it does to f32 is up to 2e-4 of the value, to bf16 up to one more ulp.
+// The hardware's tanh is approximate. What it does to f32, and before the rounding to f16, is up to 2e-4 of the value, to bf16 up to one more ulp.
 float approximated(float x, int64_t type) {
     if (!the_options.approximate_gelu || !std::isfinite(x)) return x;
     const uint32_t bits = std::bit_cast<uint32_t>(x);
     const uint32_t random = (bits ^ bits >> 15) * 0x9e3779b1u >> 8;
-    if (type == CUDA_R_32F) return x * (1 + 2e-4f * (float(random) * 0x1p-23f - 1));
+    if (type != CUDA_R_16BF) return x * (1 + 2e-4f * (float(random) * 0x1p-23f - 1));
     const uint16_t rounded = round_to_bf16(x);
     const bool movable = (rounded & 0x7fffu) > 0 && (rounded & 0x7fffu) < 0x7f7fu;
     return bf16_value(uint16_t(rounded + (movable ? int(random % 3) - 1 : 0)));

@@ -9,12 +9,13 @@
 namespace {
 
 using clover::to_bf16;
+using clover::to_f16;
 using clover::to_float;
 using namespace simt::test;
 
 // ---- Values --------------------------------------------------------------------------------------------------------------------
 
-/// A matrix on the device, f32 or bf16, its values known to the test in double. Row-major (rows, columns) is what we say; the library
+/// A matrix on the device, f32, bf16 or f16, its values known to the test in double. Row-major (rows, columns) is what we say; the library
 /// is told (columns, rows) with the row length as leading dimension.
 struct Values {
     cudaDataType type;
@@ -26,16 +27,18 @@ struct Values {
         std::mt19937 random(seed);
         for (double& x : at) {
             const float f = float(random()) * 0x1p-31f - 1;
-            x = type == CUDA_R_32F ? f : to_float(to_bf16(f));
+            x = type == CUDA_R_32F ? f : value(rounded(f));
         }
         upload();
     }
     size_t element() const { return type == CUDA_R_32F ? 4 : 2; }
+    uint16_t rounded(float x) const { return type == CUDA_R_16F ? to_f16(x).bits : to_bf16(x).bits; }
+    float value(uint16_t bits) const { return type == CUDA_R_16F ? to_float(clover::f16{bits}) : to_float(clover::bf16{bits}); }
     void upload() {
         std::vector<char> bytes(at.size() * element());
         for (size_t i = 0; i < at.size(); i++) {
             const float f = float(at[i]);
-            const clover::bf16 h = to_bf16(f);
+            const uint16_t h = rounded(f);
             std::memcpy(bytes.data() + i * element(), type == CUDA_R_32F ? static_cast<const void*>(&f) : &h, element());
         }
         memory.write(bytes);
@@ -45,9 +48,9 @@ struct Values {
         std::vector<double> v(at.size());
         for (size_t i = 0; i < v.size(); i++) {
             float f = 0;
-            clover::bf16 h{};
+            uint16_t h = 0;
             std::memcpy(type == CUDA_R_32F ? static_cast<void*>(&f) : &h, bytes.data() + i * element(), element());
-            v[i] = type == CUDA_R_32F ? f : to_float(h);
+            v[i] = type == CUDA_R_32F ? f : value(h);
         }
         return v;
     }
@@ -65,7 +68,7 @@ void check_near(const std::vector<double>& got, const std::vector<double>& want,
     }
     CHECK(worst <= relative);
 }
-double tolerance(cudaDataType type) { return type == CUDA_R_32F ? 5e-6 : 0x1p-8; }
+double tolerance(cudaDataType type) { return type == CUDA_R_32F ? 5e-6 : type == CUDA_R_16F ? 0x1p-11 : 0x1p-8; }
 
 double gelu(double x) { return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); }
 double gelu_slope(double x) { return (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5; }
@@ -154,7 +157,8 @@ constexpr int64_t N = 5, M = 24, K = 40;
 struct Types {
     cudaDataType factor, result;
 };
-constexpr Types type_pairs[] = {{CUDA_R_16BF, CUDA_R_16BF}, {CUDA_R_16BF, CUDA_R_32F}, {CUDA_R_32F, CUDA_R_32F}};
+constexpr Types type_pairs[] = {{CUDA_R_16BF, CUDA_R_16BF}, {CUDA_R_16BF, CUDA_R_32F}, {CUDA_R_16F, CUDA_R_16F}, {CUDA_R_16F, CUDA_R_32F},
+                                {CUDA_R_32F, CUDA_R_32F}};
 
 struct Linear {
     Values x, w;
@@ -258,8 +262,8 @@ TEST_SUITE("simt cublaslt") {
             lt.bias(bias.p());
             lt.aux(aux.p(), aux_ld);
             lt.run();
-            // Of bf16 the rounding and one ulp more; of f32 the error of the hardware's tanh.
-            const double gelu_tolerance = types.result == CUDA_R_32F ? 3e-4 : 0x1p-6;
+            // Of bf16 the rounding and one ulp more; of f32 the error of the hardware's tanh; of f16 that and the rounding.
+            const double gelu_tolerance = types.result == CUDA_R_32F ? 3e-4 : types.result == CUDA_R_16F ? 0x1p-10 : 0x1p-6;
             const std::vector<double> x = l.y(&bias.at), stored = aux.read();
             std::vector<double> want(x.size()), inner(x.size());
             for (size_t i = 0; i < x.size(); i++) want[i] = gelu(x[i]), inner[i] = stored[i / M * aux_ld + i % M];
@@ -333,7 +337,10 @@ TEST_SUITE("simt cublaslt") {
              }},
             {"C and D of two types", unsupported, unsupported, [](Lt& lt, Values&) { lt.set_layout(2, CUBLASLT_MATRIX_LAYOUT_TYPE, uint32_t(CUDA_R_32F)); }},
             {"A and B of two types", unsupported, unsupported, [](Lt& lt, Values&) { lt.set_layout(0, CUBLASLT_MATRIX_LAYOUT_TYPE, uint32_t(CUDA_R_32F)); }},
-            {"f16", unsupported, unsupported, [](Lt& lt, Values&) { lt.set_layout(0, CUBLASLT_MATRIX_LAYOUT_TYPE, uint32_t(CUDA_R_16F)); }},
+            {"f64", unsupported, unsupported, [](Lt& lt, Values&) { lt.set_layout(0, CUBLASLT_MATRIX_LAYOUT_TYPE, uint32_t(CUDA_R_64F)); }},
+            {"a bf16 result of f16 factors", unsupported, unsupported, [](Lt& lt, Values&) {
+                 for (int which : {0, 1}) lt.set_layout(which, CUBLASLT_MATRIX_LAYOUT_TYPE, uint32_t(CUDA_R_16F));
+             }},
             {"row-major order", unsupported, unsupported, [](Lt& lt, Values&) { lt.set_layout(1, CUBLASLT_MATRIX_LAYOUT_ORDER, int32_t(CUBLASLT_ORDER_ROW)); }},
             {"ld below the rows", invalid, invalid, [](Lt& lt, Values&) { lt.set_layout(3, CUBLASLT_MATRIX_LAYOUT_LD, int64_t(M - 1)); }},
             {"k of A and B", invalid, invalid, [](Lt& lt, Values&) { lt.set_layout(1, CUBLASLT_MATRIX_LAYOUT_ROWS, uint64_t(K - 1)); }},
