@@ -27,7 +27,9 @@ std::string arm_name(const std::vector<RunData>& runs, const Arm& arm) {
     const auto cut_marks = [&] {
         while (!name.empty() && std::string_view("-_./= ").find(name.back()) != std::string_view::npos) name.pop_back();
     };
-    cut_marks(), cut("-seed"), cut("_seed"), cut("-s"), cut("_s"), cut_marks();
+    cut_marks();
+    for (const char* end : {"-seed", "_seed", "/seed", "-s", "_s", "/s"}) cut(end);
+    cut_marks();
     return name.empty() ? first + " …" : name;
 }
 

@@ -234,7 +234,7 @@ function draw(figure) {
   for (const l of lines) {
     if (l.low) element(svg, 'path', {class: 'f d ' + l.style, d: band_path(l, x, y)});
     const d = path_of(l, x, y), dot = l.x.length === 1 && d;
-    element(svg, 'path', {class: 'l ' + (l.raw ? 'raw ' : '') + l.style, d: dot ? d + 'h0' : d, ...(dot && {'stroke-linecap': 'round', 'stroke-width': 6}), 'data-run': l.name});
+    element(svg, 'path', {class: 'l ' + (l.raw ? 'raw ' : '') + l.style, d: dot ? d + 'h0' : d, ...(dot && {'stroke-linecap': 'round', style: 'stroke-width: 7px'}), 'data-run': l.name});
   }
   draw_spikes(svg, chart, lines, x, y, first);
   figure.drawn = {chart, lines: lines.filter(l => !l.raw && l.x.length), x, y, box, svg};

@@ -128,6 +128,22 @@ RunData read_run(const std::string& folder) {
     return run;
 }
 
+namespace {
+
+/// Bytes of the folders that all of them begin with, up to a slash.
+size_t shared_parents(const std::vector<std::string>& folders) {
+    size_t same = folders[0].size();
+    for (const std::string& f : folders) {
+        size_t n = 0;
+        while (n < same && n < f.size() && f[n] == folders[0][n]) n++;
+        same = n;
+    }
+    const size_t slash = folders[0].substr(0, same).rfind('/');
+    return slash == std::string::npos ? 0 : slash + 1;
+}
+
+}  // namespace
+
 std::vector<RunData> read_runs(const std::vector<std::string>& folders) {
     std::vector<RunData> runs;
     std::map<std::string, int> uses;
@@ -135,8 +151,10 @@ std::vector<RunData> read_runs(const std::vector<std::string>& folders) {
         runs.push_back(read_run(folder));
         uses[runs.back().name]++;
     }
-    for (RunData& run : runs)
-        if (uses[run.name] > 1) run.name = run.folder;
+    if (uses.size() < runs.size()) {
+        const size_t shared = shared_parents(folders);
+        for (RunData& run : runs) run.name = run.folder.substr(shared);
+    }
     uses.clear();
     for (const RunData& run : runs) require(++uses[run.name] == 1, run.folder, ": is named twice; name each run once");
     return runs;

@@ -27,7 +27,7 @@ struct RunData {
         std::string series;  // "loss" or "grad_norm"
         double value = 0, mean = 0, sd = 0;  // and what the steps before had
     };
-    std::string folder, name;                   // name: the folder's own name, made longer where two runs share it (read_runs)
+    std::string folder, name;                   // name: the folder's own name, or where two share it all of the path in which they differ (read_runs)
     std::map<std::string, std::string> config;  // "section.key": the value as config.toml prints it
     std::map<std::string, Points> series;       // steps ascend
     std::vector<Spike> spikes;

@@ -26,7 +26,7 @@ TEST_SUITE("arms") {
     }
 
     TEST_CASE("names of arms") {
-        CHECK(arms_of({run("a/s1", "x", "1"), run("a/s2", "x", "2")})[0].name == "a/s");
+        CHECK(arms_of({run("a/s1", "x", "1"), run("a/s2", "x", "2")})[0].name == "a");
         CHECK(arms_of({run("big_s1", "x", "1"), run("big_s2", "x", "2")})[0].name == "big");
         CHECK(arms_of({run("one", "x", "1"), run("two", "x", "2")})[0].name == "one …");
         CHECK(arms_of({run("run1", "x", "1"), run("run12", "x", "2")})[0].name == "run1");

@@ -126,9 +126,10 @@ TEST_SUITE("run data") {
         const TemporaryFolder folder;
         for (const char* name : {"a/run", "b/run", "c"}) write_run(folder, name, "{\"step\":1,\"loss\":1}\n");
         const std::vector<RunData> runs = read_runs({folder / "a/run", folder / "b/run/", folder / "c/"});
-        CHECK(runs[0].name == (folder / "a/run"));
-        CHECK(runs[1].name == (folder / "b/run/"));
-        CHECK(runs[2].name == "c");
+        CHECK(runs[0].name == "a/run");
+        CHECK(runs[1].name == "b/run/");
+        CHECK(runs[2].name == "c/");
+        CHECK(read_runs({folder / "a/run", folder / "c/"})[1].name == "c");
         CHECK_THROWS_WITH_AS(read_runs({folder / "c", folder / "c"}), doctest::Contains("is named twice"), InputError);
     }
 
