@@ -195,9 +195,9 @@ struct BenchOptions {
     bool json = false;
 };
 
-int bench(const BenchOptions& o) {
-    const Config config = read_config(o.config, o.set);
-    const TrainBench result = bench_train(config, find_device(o.device), o.steps);
+template <class Result>
+int bench(const BenchOptions& o, Result measure(Config, const Device&, int64_t)) {
+    const Result result = measure(read_config(o.config, o.set), find_device(o.device), o.steps);
     std::printf("%s", (o.json ? to_json(result) : to_table(result)).c_str());
     return 0;
 }
@@ -235,12 +235,14 @@ void add_corpus(CLI::App& app, CorpusOptions& o) {
 
 void add_bench(CLI::App& app, BenchOptions& o) {
     CLI::App* c = app.add_subcommand("bench", "measure speed against this machine's own peak")->require_subcommand(1);
-    CLI::App* t = c->add_subcommand("train", "training steps on random tokens");
-    t->add_option("CONFIG", o.config, "TOML file")->required();
-    t->add_option("--set", o.set, "section.key=value, over the file; may be repeated")->allow_extra_args(false);
-    t->add_option("--steps", o.steps, "measured steps, after one to warm up; the median counts")->capture_default_str()->check(CLI::Range(1, 1000000));
-    t->add_option("--device", o.device, "cpu, cuda, or auto: cuda where there is a GPU")->capture_default_str();
-    t->add_flag("--json", o.json, "one JSON object");
+    for (const auto& [name, help] : {std::pair{"train", "training steps on random tokens"}, {"optimizer", "the optimizer's step alone, against a copy of memory"}}) {
+        CLI::App* t = c->add_subcommand(name, help);
+        t->add_option("CONFIG", o.config, "TOML file")->required();
+        t->add_option("--set", o.set, "section.key=value, over the file; may be repeated")->allow_extra_args(false);
+        t->add_option("--steps", o.steps, "measured steps, after one to warm up; the median counts")->capture_default_str()->check(CLI::Range(1, 1000000));
+        t->add_option("--device", o.device, "cpu, cuda, or auto: cuda where there is a GPU")->capture_default_str();
+        t->add_flag("--json", o.json, "one JSON object");
+    }
 }
 
 // CLI11 would only say that a command is missing.
@@ -278,7 +280,7 @@ int run(int argc, char** argv) {
     if (app.got_subcommand("corpus")) return corpus(corpus_options);
     for (const DataCommand& command : data_commands)
         if (app.got_subcommand(command.name)) return command.run();
-    return bench(bench_options);
+    return app.get_subcommand("bench")->got_subcommand("train") ? bench(bench_options, bench_train) : bench(bench_options, bench_optimizer);
 }
 
 // By default OpenMP's idle threads spin for milliseconds, which starves the working ones as soon as another program wants a core: a

@@ -117,12 +117,12 @@ void sum_of_squares(Context& ctx, Tensor result, Tensor x) {
     *result.as<float>() = float(sum);
 }
 
-void clip_factor(Context&, Tensor factor, Tensor squares, float limit) {
+void clip_factor(Context&, Tensor factor, Tensor squares, float limit, float scale) {
     check_clip_factor(factor, squares);
-    const double norm = std::sqrt(double(*squares.as<float>()));
+    const double norm = std::sqrt(double(*squares.as<float>())) / double(scale);
     *factor.as<float>() = !std::isfinite(norm) ? std::numeric_limits<float>::quiet_NaN()
-                          : limit > 0          ? float(std::min(1.0, limit / (norm + 1e-6)))
-                                               : 1.0f;
+                          : limit > 0          ? float(std::min(1.0, limit / (norm + 1e-6)) / double(scale))
+                                               : 1 / scale;
 }
 
 }  // namespace

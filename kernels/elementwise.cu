@@ -160,14 +160,14 @@ void sum_of_squares(Context& ctx, Tensor result, Tensor x) {
     launch(ctx, {1, total_threads, total_threads * sizeof(double)}, total_kernel, result.as<float>(), partials, blocks);
 }
 
-__global__ void clip_factor_kernel(float* factor, const float* squares, float limit) {
-    const double norm = sqrt(double(*squares));
-    *factor = !std::isfinite(norm) ? NAN : limit > 0 ? float(min(1.0, limit / (norm + 1e-6))) : 1.0f;
+__global__ void clip_factor_kernel(float* factor, const float* squares, float limit, float scale) {
+    const double norm = sqrt(double(*squares)) / double(scale);
+    *factor = !std::isfinite(norm) ? NAN : limit > 0 ? float(min(1.0, limit / (norm + 1e-6)) / double(scale)) : 1 / scale;
 }
 
-void clip_factor(Context& ctx, Tensor factor, Tensor squares, float limit) {
+void clip_factor(Context& ctx, Tensor factor, Tensor squares, float limit, float scale) {
     check_clip_factor(factor, squares);
-    launch(ctx, {1, 1}, clip_factor_kernel, factor.as<float>(), squares.as<float>(), limit);
+    launch(ctx, {1, 1}, clip_factor_kernel, factor.as<float>(), squares.as<float>(), limit, scale);
 }
 
 }  // namespace

@@ -34,8 +34,9 @@ struct ElementwiseOps {
     /// result (1) f32 = Σ x² of f32 x, summed in f64 in blocks of fixed size.
     size_t (*sum_of_squares_workspace_bytes)(Tensor x);
     void (*sum_of_squares)(Context&, Tensor result, Tensor x);
-    /// factor (1) f32 = min(1, limit / (norm + 1e-6)), 1 if limit is 0; not a number if the norm is not finite. norm = √squares, squares (1) f32.
-    void (*clip_factor)(Context&, Tensor factor, Tensor squares, float limit);
+    /// factor (1) f32 = min(1, limit / (norm + 1e-6)) / scale, 1 / scale if limit is 0; not a number if the norm is not finite. norm = √squares / scale,
+    /// squares (1) f32 those of a gradient `scale` times too large.
+    void (*clip_factor)(Context&, Tensor factor, Tensor squares, float limit, float scale);
 };
 extern const ElementwiseOps elementwise_cpu, elementwise_cuda;
 

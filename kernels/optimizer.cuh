@@ -12,7 +12,8 @@ namespace clover {
 struct WeightsView {
     static constexpr int tile = 4096, threads = 256;
     void* master;
-    bf16* copy;  // or null
+    void* copy;  // or null
+    Dtype copy_dtype;
     const Segment* segments;
     Change* parts;  // [block + segment], or null
     int64_t n, segment_count;
@@ -21,7 +22,7 @@ struct WeightsView {
     uint32_t step;
 
     WeightsView(const Weights& w, Change* parts_)
-        : master(w.master.data), copy(w.copy.present() ? w.copy.as<bf16>() : nullptr),
+        : master(w.master.data), copy(w.copy.data), copy_dtype(w.copy.dtype),
           segments(reinterpret_cast<const Segment*>(w.segments.as<int32_t>())), parts(parts_), n(w.master.count()), segment_count(w.segments.shape[0]),
           stochastic(w.rounding == Rounding::stochastic), seed(w.seed), step(uint32_t(w.step)) {}
 };
@@ -55,7 +56,8 @@ __device__ inline void store_weights(const WeightsView& w, const Segment& s, int
     for (int k = 0; k < width; k++)
         if (low_master || s.coarse) x[k] = low[k];
     store_floats(static_cast<Master*>(w.master) + i, x);
-    if (w.copy) store_floats(w.copy + i, low);
+    if (w.copy && w.copy_dtype == Dtype::bf16) store_floats(static_cast<bf16*>(w.copy) + i, low);
+    if (w.copy && w.copy_dtype == Dtype::f16) store_floats(static_cast<f16*>(w.copy) + i, x);
     for (int k = 0; k < width; k++) {
         const float step = x[k] - old[k];
         change.unchanged += x[k] == old[k] ? 1.0f : 0.0f;

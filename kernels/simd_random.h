@@ -5,30 +5,22 @@
 
 namespace clover::simd {
 
-/// The low and the high half of the products of 32-bit numbers.
-struct Products {
-    u32x16 low, high;
-};
-CLOVER_INLINE Products multiply(u32x16 a, uint32_t b) {
+/// Eight 32-bit numbers, each in the lower half of a lane; what the upper halves hold does not matter.
+using u64x8 = uint64_t __attribute__((vector_size(64)));
+/// The whole products with b.
+CLOVER_INLINE u64x8 multiply(u64x8 a, uint32_t b) {
 #if defined(__AVX512F__)
-    using u64x8 = uint64_t __attribute__((vector_size(64)));
-    const u64x8 pairs = (u64x8)a, factor = u64x8{} + b;
-    const u64x8 even = (u64x8)_mm512_maskz_mul_epu32(0xff, (__m512i)pairs, (__m512i)factor);
-    const u64x8 odd = (u64x8)_mm512_maskz_mul_epu32(0xff, (__m512i)(pairs >> 32), (__m512i)factor);
-    constexpr uint64_t lower = 0xffffffff;
-    return {(u32x16)((even & lower) | (odd << 32)), (u32x16)((even >> 32) | (odd & ~lower))};
+    return (u64x8)_mm512_maskz_mul_epu32(0xff, (__m512i)a, (__m512i)(u64x8{} + b));
 #else
-    using u64x16 = uint64_t __attribute__((vector_size(128)));
-    const u64x16 product = __builtin_convertvector(a, u64x16) * b;
-    return {__builtin_convertvector(product, u32x16), __builtin_convertvector(product >> 32, u32x16)};
+    return (a & 0xffffffffu) * b;
 #endif
 }
 
-/// philox() of sixteen counters.
-CLOVER_INLINE std::array<u32x16, 4> philox(std::array<u32x16, 4> counter, std::array<uint32_t, 2> key) {
+/// philox() of eight counters.
+CLOVER_INLINE std::array<u64x8, 4> philox(std::array<u64x8, 4> counter, std::array<uint32_t, 2> key) {
     for (int round = 0; round < 10; round++) {
-        const Products a = multiply(counter[0], 0xD2511F53u), b = multiply(counter[2], 0xCD9E8D57u);
-        counter = {b.high ^ counter[1] ^ key[0], b.low, a.high ^ counter[3] ^ key[1], a.low};
+        const u64x8 a = multiply(counter[0], 0xD2511F53u), b = multiply(counter[2], 0xCD9E8D57u);
+        counter = {(b >> 32) ^ counter[1] ^ uint64_t{key[0]}, b, (a >> 32) ^ counter[3] ^ uint64_t{key[1]}, a};
         key = {key[0] + 0x9E3779B9u, key[1] + 0xBB67AE85u};
     }
     return counter;
@@ -46,13 +38,18 @@ CLOVER_INLINE void interleave(const std::array<u32x16, 4>& columns, u32x16 (&row
     rows[3] = upper(even_upper, odd_upper);
 }
 
-/// RoundingKey::noise of the elements [element, element + 64), `element` a multiple of 4.
+/// RoundingKey::noise of the elements [element, element + 64), `element` a multiple of 4: sixteen draws, those of even place and those of odd.
 CLOVER_INLINE void rounding_noise(const RoundingKey& r, uint64_t element, u32x16 (&noise)[4]) {
-    constexpr u32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    const uint64_t first = element / 4;
-    const u32x16 low = lane + uint32_t(first), carry = (u32x16)(low < lane) & 1u;
-    const u32x16 where = u32x16{} + stream_word(Stream::rounding, r.key);
-    interleave(philox({low, carry + uint32_t(first >> 32), where, u32x16{} + r.step}, {uint32_t(r.seed), uint32_t(r.seed >> 32)}), noise);
+    constexpr u64x8 place = {0, 2, 4, 6, 8, 10, 12, 14};
+    const uint64_t where = stream_word(Stream::rounding, r.key);
+    std::array<u64x8, 4> words[2];
+    for (uint64_t odd : {0, 1}) {
+        const u64x8 draw = place + (element / 4 + odd);
+        words[odd] = philox({draw, draw >> 32, u64x8{} + where, u64x8{} + uint64_t{r.step}}, {uint32_t(r.seed), uint32_t(r.seed >> 32)});
+    }
+    std::array<u32x16, 4> columns;
+    for (size_t k = 0; k < 4; k++) columns[k] = (u32x16)((words[0][k] & 0xffffffffu) | (words[1][k] << 32));
+    interleave(columns, noise);
     for (u32x16& n : noise) n >>= 16;
 }
 

@@ -1,10 +1,12 @@
 #include "bench.h"
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "flops.h"
 #include "run_log.h"
+#include "update.h"
 
 namespace clover {
 namespace {
@@ -12,6 +14,17 @@ namespace {
 double median(std::vector<double> x) {
     std::sort(x.begin(), x.end());
     return x[x.size() / 2];
+}
+
+/// Seconds of what `work` asks of the device, waited for.
+template <class Work>
+double seconds_of(Context& ctx, Tensor any, Work&& work) {
+    float waited_for;
+    ctx.device.memory.to_host(ctx, &waited_for, any.data, sizeof waited_for);
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    ctx.device.memory.to_host(ctx, &waited_for, any.data, sizeof waited_for);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace
@@ -39,6 +52,58 @@ TrainBench bench_train(Config config, const Device& device, int64_t steps) {
     b.peak_gflops = median(peaks) / 1e9, b.peak_size = peak.size(), b.utilisation = median(utilisations);
     b.peak_rss_bytes = peak_resident_bytes(), b.planned_bytes = total_bytes(trainer.memory()) + peak.bytes();
     return b;
+}
+
+OptimizerBench bench_optimizer(Config config, const Device& device, int64_t steps) {
+    Context ctx(device);
+    Arena parameter_arena(device, "parameters"), gradient_arena(device, "gradients"), optimizer_arena(device, "optimizer"), other(device, "copy, workspace");
+    const ParameterTable table(config.model);
+    Parameters parameters(table, config, true, parameter_arena, gradient_arena, optimizer_arena);
+    Tensor workspace, scale, from, to;
+    other.place(workspace, Dtype::f32, {int64_t(update_workspace_bytes(device, config, parameters) / sizeof(float)) + 64});
+    other.place(scale, Dtype::f32, {1});
+    for (Tensor* t : {&from, &to}) other.place(*t, Dtype::f32, {int64_t{256} << 18});
+    commit_together(device, {&parameter_arena, &gradient_arena, &optimizer_arena, &other});
+    ctx.workspace.base = workspace.data, ctx.workspace.size = workspace.bytes();
+    parameters.initialise(ctx, config.model, uint64_t(config.train.seed));
+    device.elementwise.cast(ctx, parameters.grad, parameters.master);
+    device.elementwise.fill(ctx, scale, 1);
+
+    // Caches read what is written before they take it, where it was not read already, so that y += x may move more bytes that count than y = x.
+    const auto copy = [&] {
+        const double copied = seconds_of(ctx, to, [&] { device.elementwise.cast(ctx, to, from); }) / double(2 * from.bytes());
+        return std::min(copied, seconds_of(ctx, to, [&] { device.elementwise.add(ctx, to, to, from); }) / double(3 * from.bytes()));
+    };
+    OptimizerBench b{};
+    b.device = device.name, b.recipe = to_string(config.precision.recipe), b.optimizer = to_string(config.optimizer.name);
+    b.parameters = table.parameter_count(), b.steps = steps, b.bytes = update_traffic_bytes(parameters);
+    copy();
+    std::vector<double> copies{copy()}, seconds, ratios;
+    for (int64_t step = 0; step <= steps; step++) {
+        const double s = seconds_of(ctx, scale, [&] { update(ctx, config, parameters, {.grad_scale = scale, .lr = 1e-4, .step = step + 1, .updates = step + 1}); });
+        copies.push_back(copy());
+        if (step == 0) continue;  // warms up
+        seconds.push_back(s);
+        ratios.push_back(s / double(b.bytes) / ((copies[copies.size() - 2] + copies.back()) / 2));
+    }
+    b.seconds = median(seconds), b.gb_per_s = double(b.bytes) / b.seconds / 1e9, b.memory_gb_per_s = 1 / median(copies) / 1e9, b.ratio = median(ratios);
+    return b;
+}
+
+std::string to_json(const OptimizerBench& b) {
+    return nlohmann::ordered_json{{"device", b.device}, {"recipe", b.recipe}, {"optimizer", b.optimizer}, {"parameters", b.parameters}, {"steps", b.steps},
+                                  {"seconds", b.seconds}, {"bytes", b.bytes}, {"gb_per_s", b.gb_per_s}, {"memory_gb_per_s", b.memory_gb_per_s},
+                                  {"ratio", b.ratio}}.dump() + "\n";
+}
+
+std::string to_table(const OptimizerBench& b) {
+    char buffer[512];
+    std::snprintf(buffer, sizeof buffer,
+                  "%s, recipe %s, optimizer %s, %lld parameters\n  step (median of %lld)   %.4f s\n  read and written       %s, %.1f bytes a parameter\n"
+                  "  speed                  %.1f GB/s\n  memory                 %.1f GB/s (y = x or y += x of 256 MiB)\n  time over that         %.2f\n",
+                  b.device.c_str(), b.recipe.c_str(), b.optimizer.c_str(), static_cast<long long>(b.parameters), static_cast<long long>(b.steps), b.seconds,
+                  format_bytes(b.bytes).c_str(), double(b.bytes) / double(b.parameters), b.gb_per_s, b.memory_gb_per_s, b.ratio);
+    return buffer;
 }
 
 std::string to_json(const TrainBench& b) {

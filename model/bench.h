@@ -20,6 +20,19 @@ struct TrainBench {
 /// One step to warm up, then `steps` measured ones, on random tokens.
 TrainBench bench_train(Config config, const Device& device, int64_t steps);
 
+/// The optimizer's step alone, against a copy of the same machine's memory in the same run.
+struct OptimizerBench {
+    std::string device, recipe, optimizer;
+    int64_t parameters, steps;
+    double seconds;                  // per step, median
+    size_t bytes;                    // that a step reads and writes
+    double gb_per_s, memory_gb_per_s;  // memory: the faster of y = x and y += x over 256 MiB, median; all count what is read and what is written
+    double ratio;                      // a step's time over what its bytes take at the speed measured before and after it; median over the steps
+};
+OptimizerBench bench_optimizer(Config config, const Device& device, int64_t steps);
+
+std::string to_json(const OptimizerBench& b);
+std::string to_table(const OptimizerBench& b);
 std::string to_json(const TrainBench& b);
 std::string to_table(const TrainBench& b);
 

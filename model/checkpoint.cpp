@@ -52,13 +52,22 @@ void read_tensors(Context& ctx, const std::string& path, const std::vector<Named
     }
 }
 
+json to_json(const LossScale& s) { return {{"value", s.value}, {"clean", s.clean}, {"patience", s.patience}, {"skipped", s.skipped}}; }
+LossScale loss_scale_from(const json& j) {
+    LossScale s;
+    s.value = j.at("value").get<double>(), s.clean = j.at("clean").get<int64_t>(), s.patience = j.at("patience").get<int64_t>(), s.skipped = j.at("skipped").get<int64_t>();
+    return s;
+}
+
 // The three counts follow from each other; others than these would draw samples that are not there.
 void check_progress(const CheckpointInfo& info, const std::string& path) {
     const Progress& p = info.progress;
     const TrainConfig& t = info.config.train;
-    const bool possible = p.step >= 0 && p.step <= t.steps;
+    const LossScale& s = p.loss_scale;
+    const bool scale = s.value >= LossScaleConfig::least && s.value <= LossScaleConfig::most && s.clean >= 0 && s.patience >= 0 && s.skipped >= 0 && s.skipped <= p.step;
+    const bool possible = p.step >= 0 && p.step <= t.steps && scale;
     require(possible && p.samples == samples_after(t.ramp_up, t.global_batch, p.step) && p.tokens == p.samples * info.config.model.context, path,
-            ": step ", p.step, ", ", p.samples, " samples and ", p.tokens, " tokens do not fit config.toml; the file is damaged, take another checkpoint");
+            ": step ", p.step, ", ", p.samples, " samples, ", p.tokens, " tokens and the loss scale do not fit config.toml; the file is damaged, take another checkpoint");
 }
 
 }  // namespace
@@ -68,7 +77,7 @@ std::string save_checkpoint(Context& ctx, const std::string& checkpoints, const 
     CheckpointWriter writer(checkpoints, progress.step);
     writer.add_text("config.toml", to_toml(config));
     const json state{{"format", format_version}, {"step", progress.step}, {"samples", progress.samples},
-                     {"tokens", progress.tokens}, {"tokenizer", tokenizer ? tokenizer->fingerprint() : ""}, {"data", data}};
+                     {"tokens", progress.tokens}, {"loss_scale", to_json(progress.loss_scale)}, {"tokenizer", tokenizer ? tokenizer->fingerprint() : ""}, {"data", data}};
     writer.add_text("state.json", state.dump(1) + "\n");
     if (tokenizer && !tokenizer->file().name.empty()) writer.add_text(tokenizer->file().name, tokenizer->file().contents);
     write_tensors(ctx, writer, "parameters.safetensors", parameters.values());
@@ -85,7 +94,8 @@ CheckpointInfo read_checkpoint(const std::string& folder) {
     try {
         const json state = json::parse(read_text_file(path));
         require(state.at("format").get<int>() == format_version, path, ": format ", state.at("format").dump(), ", this program reads ", format_version);
-        info.progress = {state.at("step").get<int64_t>(), state.at("samples").get<int64_t>(), state.at("tokens").get<int64_t>()};
+        info.progress = {state.at("step").get<int64_t>(), state.at("samples").get<int64_t>(), state.at("tokens").get<int64_t>(), {}};
+        if (state.contains("loss_scale")) info.progress.loss_scale = loss_scale_from(state["loss_scale"]);
         check_progress(info, path);
         info.tokenizer = state.at("tokenizer").get<std::string>();
         info.data = state.value("data", "");

@@ -1,6 +1,6 @@
 // What a checkpoint holds:
 //   config.toml              the resolved config of the run
-//   state.json               step, samples and tokens consumed, fingerprints of tokenizer and data, format version
+//   state.json               step, samples and tokens consumed, loss scale, fingerprints of tokenizer and data, format version
 //   tokenizer.json or .model the tokenizer, where it is not the built-in one
 //   parameters.safetensors   every parameter under its name: what the optimizer adds to, f32 or (recipes bf16, bf16-sr) bf16
 //   optimizer.safetensors    m.NAME and v.NAME, f32 (or bf16: precision.moments)
@@ -10,6 +10,7 @@
 #include <string>
 
 #include "../data/tokenizer.h"
+#include "../optim/loss_scale.h"
 #include "parameters.h"
 
 namespace clover {
@@ -18,6 +19,7 @@ struct Progress {
     int64_t step = 0;     // steps done
     int64_t samples = 0;  // sequences consumed
     int64_t tokens = 0;   // tokens consumed
+    LossScale loss_scale = {};  // of recipe fp16
 };
 
 struct CheckpointInfo {

@@ -19,7 +19,7 @@ constexpr std::string_view norm_spellings[] = {"layernorm", "rmsnorm"};
 constexpr std::string_view position_spellings[] = {"alibi", "relative", "learned", "sinusoidal"};
 constexpr std::string_view bias_spellings[] = {"all", "output", "none"};
 constexpr std::string_view init_spellings[] = {"normal", "xavier", "fan_in"};
-constexpr std::string_view recipe_spellings[] = {"fp32", "mixed", "bf16", "bf16-sr", "bf16-master-sr", "bf16-master"};
+constexpr std::string_view recipe_spellings[] = {"fp32", "mixed", "bf16", "bf16-sr", "bf16-master-sr", "bf16-master", "fp16"};
 constexpr std::string_view storage_spellings[] = {"f32", "bf16"};
 constexpr std::string_view only_spellings[] = {"all", "embedding", "gains", "biases", "matrices"};
 constexpr std::string_view schedule_spellings[] = {"cosine-samples", "cosine-steps", "constant"};
@@ -161,6 +161,12 @@ std::vector<Key> make_keys() {
          "gradients on their way between data-parallel ranks (with one rank they are rounded all the same)", "communication_data_type reduce_dtype"},
         {"precision", "moments", Choice{ENUM_AT(precision.moments), storage_spellings}, fixed("'f32'"),
          "Adam's moments", "optimizer_dtype moment_dtype state_dtype"},
+        {"precision", "loss_scale", Number{AT(precision.loss_scale.initial), 1, 0x1p24, true, true}, fixed("4096.0"),
+         "first loss scale of recipe fp16; it adapts (optim/loss_scale.h)", "initial_loss_scale initial_scale_power"},
+        {"precision", "loss_scale_window", Integer{AT(precision.loss_scale.window), 1, most_steps}, fixed("500"),
+         "steps without overflow after which it doubles", "loss_scale_window scale_window"},
+        {"precision", "loss_scale_hysteresis", Integer{AT(precision.loss_scale.hysteresis), 1, 1000}, fixed("2"),
+         "overflows after which it halves", "hysteresis delayed_shift"},
         {"precision", "only", Choice{ENUM_AT(precision.only), only_spellings}, fixed("'all'"),
          "the class of parameters that recipe bf16 or bf16-sr is for; the others follow bf16-master-sr", "class"},
 

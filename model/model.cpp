@@ -105,9 +105,7 @@ void Model::prepare(Context& ctx) {
         const Tensor t = shared_.sinusoids;
         std::vector<float> host(size_t(t.count()));
         sinusoid(t.rows(), t.columns(), host.data());
-        std::vector<bf16> rounded(t.dtype == Dtype::bf16 ? host.size() : 0);
-        for (size_t i = 0; i < rounded.size(); i++) rounded[i] = to_bf16(host[i]);
-        k.memory.from_host(ctx, t.data, rounded.empty() ? static_cast<void*>(host.data()) : rounded.data(), t.bytes());
+        upload_rounded(ctx, t, host.data());
     }
 }
 

@@ -222,9 +222,11 @@ void Parameters::refresh(Context& ctx, int64_t step) {
 
 void upload_rounded(Context& ctx, Tensor to, const float* values) {
     if (to.dtype == Dtype::f32) return ctx.device.memory.from_host(ctx, to.data, values, to.bytes());
-    std::vector<bf16> low(size_t(to.count()));
-    for (size_t i = 0; i < low.size(); i++) low[i] = to_bf16(values[i]);
-    ctx.device.memory.from_host(ctx, to.as<bf16>(), low.data(), to.bytes());
+    by_dtype(to.dtype, [&]<class T>(T) {
+        std::vector<T> rounded(size_t(to.count()));
+        for (size_t i = 0; i < rounded.size(); i++) rounded[i] = from_float<T>(values[i]);
+        ctx.device.memory.from_host(ctx, to.data, rounded.data(), to.bytes());
+    });
 }
 
 }  // namespace clover

@@ -98,7 +98,7 @@ private:
     std::vector<NamedTensor> named(const std::string& prefix, const Tensor& arena) const;
 };
 
-/// Copies values (to.count()) to the device's tensor, f32 or bf16, rounded to nearest.
+/// Copies values (to.count()) to the device's tensor, rounded to its dtype.
 void upload_rounded(Context& ctx, Tensor to, const float* values);
 
 }  // namespace clover

@@ -63,7 +63,7 @@ json by_group(const StepChanges& c, double (GroupChange::*value)() const) {
 
 RunLog::RunLog(const std::string& out, const Config& config, int64_t resumed_step, double matmul_peak)
     : path_(out + "/log.jsonl"), file_(nullptr), terminal_(isatty(STDOUT_FILENO)), steps_(config.train.steps),
-      log_every_(config.train.log_every), record_every_(config.train.record_every), peak_(matmul_peak) {
+      log_every_(config.train.log_every), record_every_(config.train.record_every), scales_loss_(precision_of(config.precision).scales_loss()), peak_(matmul_peak) {
     try {
         std::filesystem::create_directories(out);
         lock_ = open((out + "/.lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
@@ -102,18 +102,20 @@ void RunLog::close_line() {
 
 void RunLog::Record::add(const StepReport& r) {
     steps++;
-    loss += r.loss, bits_per_byte += r.bits_per_byte, grad_norm += r.grad_norm, seconds += r.seconds, tokens += r.tokens_per_s * r.seconds, flops += r.flops;
+    if (!r.skipped) norms++, grad_norm += r.grad_norm;
+    loss += r.loss, bits_per_byte += r.bits_per_byte, seconds += r.seconds, tokens += r.tokens_per_s * r.seconds, flops += r.flops;
     lr = r.lr, progress = r.progress;
 }
 
 void RunLog::write_record(const StepChanges* changes) {
     if (record_.steps == 0) return;
     const Record r = std::exchange(record_, {});
-    const double n = double(r.steps), loss = r.loss / n, grad_norm = r.grad_norm / n;
+    const double n = double(r.steps), loss = r.loss / n, grad_norm = r.grad_norm / double(r.norms);  // JSON has null for none
     json line{{"step", r.progress.step}, {"samples", r.progress.samples}, {"tokens", r.progress.tokens}, {"loss", loss},
               {"bits_per_byte", r.bits_per_byte / n}, {"grad_norm", grad_norm}, {"lr", r.lr}, {"tokens_per_s", r.tokens / r.seconds},
               {"utilisation", r.flops / r.seconds / peak_}, {"seconds", r.seconds / n}};
     if (record_every_ > 1) line["steps"] = r.steps;
+    if (scales_loss_) line["loss_scale"] = r.progress.loss_scale.value, line["skipped"] = r.progress.loss_scale.skipped;
     if (changes) {
         line["stale"] = by_group(*changes, &GroupChange::stale);
         line["update"] = by_group(*changes, &GroupChange::update_ratio);

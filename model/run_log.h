@@ -35,12 +35,13 @@ private:
     int lock_ = -1;  // OUT/.lock, held while the run lives
     bool terminal_, line_open_ = false;
     int64_t steps_, log_every_, record_every_;
+    bool scales_loss_;
     double peak_;
     double seconds_per_step_ = 0;  // smoothed
     std::chrono::steady_clock::time_point last_shown_{};
     /// Sums over the steps since the last line, and the last step.
     struct Record {
-        int64_t steps = 0;
+        int64_t steps = 0, norms = 0;
         double loss = 0, bits_per_byte = 0, grad_norm = 0, seconds = 0, tokens = 0, flops = 0, lr = 0;
         Progress progress;
         void add(const StepReport& r);

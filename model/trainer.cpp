@@ -10,6 +10,7 @@
 
 #include "../data/packed_windows.h"
 #include "flops.h"
+#include "update.h"
 
 namespace clover {
 namespace {
@@ -51,7 +52,8 @@ Trainer::Trainer(const Config& config, const Device& device, TrainingData data)
     optimizer_arena_.place(grad_scale_, Dtype::f32, {1});
     if (!config_.train.sample_prompts.empty())
         generator_ = std::make_unique<Generator>(config_.model, parameters_, longest_prompt(config_, data_) + config_.train.sample_tokens, generation_arena_);
-    const size_t workspace = std::max({model_.workspace_bytes(ctx_), generator_ ? generator_->workspace_bytes(ctx_) : 0, update_workspace_bytes()});
+    const size_t workspace = std::max({model_.workspace_bytes(ctx_), generator_ ? generator_->workspace_bytes(ctx_) : 0,
+                                       update_workspace_bytes(device, config_, parameters_)});
     workspace_arena_.place(workspace_, Dtype::f32, {int64_t(workspace / sizeof(float)) + 16});
     loader_ = std::make_unique<Loader>(
         data_.read, [ramp = config_.train.ramp_up, global_batch](int64_t consumed) { return global_batch_at(ramp, global_batch, consumed); },
@@ -60,6 +62,7 @@ Trainer::Trainer(const Config& config, const Device& device, TrainingData data)
     host_losses_.resize(size_t(global_batch * t));
     changes_.resize(size_t(table_.all().size()));
     if (resets(config_.data)) documents_.reserve(size_t(b * t));
+    if (parameters_.precision.scales_loss()) progress_.loss_scale = LossScale(config_.precision.loss_scale);
     resident_before_ = resident_bytes(), peak_before_ = peak_resident_bytes();
 
     commit_together(device, {&parameter_arena_, &gradient_arena_, &optimizer_arena_, &activation_arena_, &generation_arena_, &workspace_arena_});
@@ -96,15 +99,16 @@ StepReport Trainer::step() {
 
     forward_backward(batch);
     ctx_.device.elementwise.sum_of_squares(ctx_, square_sum_, parameters_.grad);
-    ctx_.device.elementwise.clip_factor(ctx_, grad_scale_, square_sum_, float(config_.optimizer.clip));
+    ctx_.device.elementwise.clip_factor(ctx_, grad_scale_, square_sum_, float(config_.optimizer.clip), float(progress_.loss_scale.value));
     const bool wants_changes = config_.train.stats_every > 0 && (progress_.step + 1) % config_.train.stats_every == 0;
-    update(lr, wants_changes);
+    update(ctx_, config_, parameters_, {.grad_scale = grad_scale_, .lr = lr, .step = progress_.step + 1, .updates = progress_.step + 1 - progress_.loss_scale.skipped, .changes = wants_changes});
 
     const Totals totals = read_losses(batch.targets.data(), batch.sequences);
     float squares;
     ctx_.device.memory.to_host(ctx_, &squares, square_sum_.data, sizeof squares);
-    const double norm = std::sqrt(double(squares));
-    if (!std::isfinite(norm))  // then the update has changed nothing
+    const double norm = std::sqrt(double(squares)) / progress_.loss_scale.value;
+    const bool skipped = !std::isfinite(norm);  // then the update has changed nothing
+    if (!adapt_loss_scale(skipped))
         throw Error(text("step ", progress_.step + 1, ": the gradient norm is not finite (loss ", totals.nats / double(totals.tokens),
                          "), the run cannot go on; start another with a lower optimizer.lr or another train.seed in its own --out"));
 
@@ -112,12 +116,13 @@ StepReport Trainer::step() {
         ctx_.device.memory.to_host(ctx_, changes_.data(), parameters_.changes.data, parameters_.changes.bytes());
         gather(table_, changes_, step_changes_);
     }
-    progress_ = {progress_.step + 1, progress_.samples + global_batch, progress_.tokens + global_batch * config_.model.context};
+    progress_.step++, progress_.samples += global_batch, progress_.tokens += global_batch * config_.model.context;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return {.progress = progress_,
             .loss = totals.nats / double(totals.tokens),
             .bits_per_byte = totals.nats / std::log(2.0) / double(totals.bytes),
             .grad_norm = norm,
+            .skipped = skipped,
             .lr = lr,
             .seconds = seconds,
             .tokens_per_s = double(global_batch * config_.model.context) / seconds,
@@ -130,7 +135,7 @@ StepReport Trainer::step() {
 void Trainer::forward_backward(const Batch& batch) {
     const int64_t t = config_.model.context, micro = config_.train.micro_batch;
     const int64_t trained = std::count_if(batch.targets.begin(), batch.targets.end(), [](int32_t id) { return id >= 0; });
-    const float scale = 1.0f / float(std::max<int64_t>(trained, 1));
+    const float scale = float(progress_.loss_scale.value) / float(std::max<int64_t>(trained, 1));
 
     const bool low_sums = config_.precision.accumulate == Storage::bf16;
     for (int64_t first = 0; first < batch.sequences; first += micro) {
@@ -146,6 +151,15 @@ void Trainer::forward_backward(const Batch& batch) {
     // In bf16 as the ranks exchange them, or as they were summed.
     if (!low_sums) ctx_.device.elementwise.cast(ctx_, parameters_.low_grad, parameters_.grad);
     ctx_.device.elementwise.cast(ctx_, parameters_.grad, parameters_.low_grad);
+}
+
+// False where the run cannot go on.
+bool Trainer::adapt_loss_scale(bool overflow) {
+    if (!parameters_.precision.scales_loss()) return !overflow;
+    LossScale& scale = progress_.loss_scale;
+    if (!overflow) return scale.step(config_.precision.loss_scale), true;
+    if (scale.value <= LossScaleConfig::least && scale.patience == 0) return false;
+    return scale.overflow(), true;
 }
 
 void Trainer::add_to_low_sums(bool first) {
@@ -177,21 +191,6 @@ Trainer::Totals Trainer::read_losses(const int32_t* targets, int64_t sequences) 
     }
     return totals;
 }
-
-Adamw Trainer::adamw(double lr, bool wants_changes) const {
-    const OptimizerConfig& o = config_.optimizer;
-    Weights weights = parameters_.weights(progress_.step + 1);
-    if (wants_changes) weights.changes = parameters_.changes;
-    return {.weights = weights, .m = parameters_.m, .v = parameters_.v, .grad = parameters_.grad, .grad_scale = grad_scale_, .lr = float(lr),
-            .beta1 = float(o.beta1), .beta2 = float(o.beta2), .eps = float(o.eps), .t = progress_.step + 1};
-}
-
-size_t Trainer::update_workspace_bytes() const {
-    const Device& k = ctx_.device;
-    return std::max(k.adamw.workspace_bytes(adamw(0, true)), k.optimizer.refresh_workspace_bytes(parameters_.weights(0)));
-}
-
-void Trainer::update(double lr, bool wants_changes) { ctx_.device.adamw.update(ctx_, adamw(lr, wants_changes)); }
 
 std::vector<ValidReport> Trainer::evaluate() {
     std::vector<ValidReport> reports;

@@ -50,7 +50,8 @@ struct StepReport {
     Progress progress;  // after the step
     double loss;        // nats per trained token
     double bits_per_byte;
-    double grad_norm;   // before clipping
+    double grad_norm;   // before clipping; not finite where the step was skipped
+    bool skipped = false;  // the gradient overflowed (recipe fp16): nothing was changed
     double lr;
     double seconds, tokens_per_s;
     /// What the step did to the parameters, every train.stats_every steps, else null; until the next step.
@@ -77,7 +78,8 @@ public:
 
     /// Continues from a verified checkpoint of the same config.
     void resume(const CheckpointInfo& checkpoint);
-    /// One optimizer step over the next global batch. Throws Error when the gradient is not finite; the parameters are then those before the step.
+    /// One optimizer step over the next global batch. Where the gradient is not finite nothing changes: with recipe fp16 the step is skipped and the loss
+    /// scale lowered, otherwise, or where it cannot be lowered, this throws Error.
     StepReport step();
     /// Every validation set, eval_batches micro-batches each (0: all of it), by windows of the context length that do not overlap.
     std::vector<ValidReport> evaluate();
@@ -125,10 +127,8 @@ private:
     Tensor losses_of(int64_t first) const;
     Totals read_losses(const int32_t* targets, int64_t sequences);
     void forward_backward(const Batch& batch);
+    bool adapt_loss_scale(bool overflow);
     void add_to_low_sums(bool first);
-    Adamw adamw(double lr, bool wants_changes) const;
-    size_t update_workspace_bytes() const;
-    void update(double lr, bool wants_changes);
 };
 
 /// Bytes of this process in memory now, and at most so far.

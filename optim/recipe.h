@@ -13,10 +13,11 @@
 // over micro-batches and the reduction over data-parallel ranks.
 #pragma once
 #include "../kernels/optimizer.h"
+#include "loss_scale.h"
 
 namespace clover {
 
-enum class Recipe : uint8_t { fp32, mixed, bf16, bf16_sr, bf16_master_sr, bf16_master };
+enum class Recipe : uint8_t { fp32, mixed, bf16, bf16_sr, bf16_master_sr, bf16_master, fp16 };
 enum class Storage : uint8_t { f32, bf16 };
 /// Classes of parameters. `embedding`: of tokens and positions; `gains`: of norms; `biases`: also those of norms and relative attention's u and v.
 enum class ParameterClass : uint8_t { embedding, gains, biases, matrices };
@@ -26,6 +27,7 @@ enum class Only : uint8_t { all, embedding, gains, biases, matrices };
 struct PrecisionConfig {
     Recipe recipe = Recipe::fp32;
     Storage accumulate = Storage::f32, reduce = Storage::f32, moments = Storage::f32;
+    LossScaleConfig loss_scale = {};  // of recipe fp16
     Only only = Only::all;  // of recipes bf16 and bf16-sr: the class that follows them; the others follow bf16-master-sr
 };
 
@@ -37,6 +39,8 @@ struct Precision {
     Dtype activation;  // activations and their gradients
     Rounding rounding = Rounding::nearest;
     bool has_copy() const { return copy != master; }
+    /// Its least numbers are too large for gradients: the loss is scaled.
+    bool scales_loss() const { return activation == Dtype::f16; }
 };
 
 inline Dtype dtype_of_storage(Storage s) { return s == Storage::f32 ? Dtype::f32 : Dtype::bf16; }
@@ -51,6 +55,7 @@ inline Precision precision_of(const PrecisionConfig& c) {
         case Recipe::bf16_sr: return {master, low, low, low, low, Rounding::stochastic};
         case Recipe::bf16_master_sr: return {f32, low, low, low, low, Rounding::stochastic};
         case Recipe::bf16_master: return {f32, low, low, low, low};
+        case Recipe::fp16: return {f32, Dtype::f16, Dtype::f16, Dtype::f16, Dtype::f16};
     }
     throw Error("unknown recipe");
 }

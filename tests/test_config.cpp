@@ -162,7 +162,8 @@ const std::map<std::string, std::string> other_values = {
     {"data.split", "[949, 50, 1]"}, {"data.order", "epochs"}, {"data.end_of_document", "</s>"}, {"data.train_on_eod", "false"},
     {"data.train_after_eod", "false"}, {"data.reset_attention", "true"}, {"data.reset_positions", "true"},
     {"train.record_every", "10"}, {"train.stats_every", "10"}, {"precision.accumulate", "bf16"}, {"precision.reduce", "bf16"},
-    {"precision.moments", "bf16"}, {"precision.only", "gains"}};
+    {"precision.moments", "bf16"}, {"precision.only", "gains"}, {"precision.loss_scale", "1024"}, {"precision.loss_scale_window", "1000"},
+    {"precision.loss_scale_hysteresis", "1"}};
 
 TEST_CASE("every key of the reference, when changed, changes the resolved printout, and the printout reads back (A19)") {
     std::vector<std::string> keys = all_keys();
@@ -208,6 +209,7 @@ TEST_CASE("the spelling of every enumerator") {
     CHECK(to_string(Recipe::bf16_sr) == "bf16-sr");
     CHECK(to_string(Recipe::bf16_master_sr) == "bf16-master-sr");
     CHECK(to_string(Recipe::bf16_master) == "bf16-master");
+    CHECK(to_string(Recipe::fp16) == "fp16");
     CHECK(to_string(ParameterClass::embedding) == "embedding");
     CHECK(to_string(ParameterClass::matrices) == "matrices");
     CHECK(to_string(Schedule::cosine_samples) == "cosine-samples");

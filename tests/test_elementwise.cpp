@@ -121,11 +121,11 @@ TEST_SUITE("elementwise") {
     }
     TEST_CASE("the factor of clipping: no limit, below it, above it, a norm that is not finite") {
         for (const Device& device : test_devices()) {
-            const auto factor = [&](double squares_, float limit) {
+            const auto factor = [&](double squares_, float limit, float scale = 1) {
                 Owned squares(Dtype::f32, {1}), result = unwritten(device, Dtype::f32, {1});
                 squares.set(0, squares_);
                 TestContext ctx(device);
-                device.elementwise.clip_factor(ctx, result, squares, limit);
+                device.elementwise.clip_factor(ctx, result, squares, limit, scale);
                 return result.at(0);
             };
             INFO(on(device));
@@ -134,6 +134,10 @@ TEST_SUITE("elementwise") {
             CHECK(factor(9, 1) == doctest::Approx(1 / 3.000001).epsilon(1e-6));
             CHECK(factor(1e30, 0.5) == doctest::Approx(0.5e-15).epsilon(1e-6));
             CHECK(factor(0.25, 0.1f) == doctest::Approx(0.1 / 0.500001).epsilon(1e-6));
+            // Of a gradient 1024 times too large: what the factor does without, over 1024.
+            CHECK(factor(9.0 * 0x1p20, 1, 1024) == doctest::Approx(1 / 3.000001 / 1024).epsilon(1e-6));
+            CHECK(factor(0.25 * 0x1p20, 1, 1024) == 1.0 / 1024);
+            CHECK(factor(9.0, 0, 1024) == 1.0 / 1024);
             for (double squares : {double(NAN), double(INFINITY)})
                 for (float limit : {0.0f, 1.0f}) CHECK(std::isnan(factor(squares, limit)));
         }

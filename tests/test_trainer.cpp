@@ -15,7 +15,7 @@ TEST_SUITE("trainer") {
     TEST_CASE("the loss falls with every recipe and both families, and the recipes agree") {
         for (const char* family : {"bloom", "gopher"}) {
             double fp32 = 0;
-            for (const char* recipe : {"fp32", "mixed", "bf16", "bf16-sr", "bf16-master-sr", "bf16-master"}) {
+            for (const char* recipe : {"fp32", "mixed", "bf16", "bf16-sr", "bf16-master-sr", "bf16-master", "fp16"}) {
                 TemporaryFolder folder;
                 const Config c = run_config(folder, family, {std::string("precision.recipe=") + recipe});
                 Trainer t(c, find_device("cpu"), open_training_data(c));
@@ -29,8 +29,44 @@ TEST_SUITE("trainer") {
         }
     }
 
+    TEST_CASE("fp16: steps whose gradient overflows are skipped and lower the scale, and count in no bias correction") {
+        TemporaryFolder folder;
+        const Config c = run_config(folder, "bloom", {"precision.recipe=fp16", "precision.loss_scale=16777216.0", "precision.loss_scale_window=8"});
+        Trainer t(c, find_device("cpu"), open_training_data(c));
+        const std::vector<float> before = floats_of(find_device("cpu"), t.parameters().master);
+        int64_t skipped = 0;
+        double scale = 0x1p24;
+        StepReport r = t.step();
+        for (; r.skipped; r = t.step()) {
+            skipped++;
+            CHECK(floats_of(find_device("cpu"), t.parameters().master) == before);
+            CHECK(r.progress.loss_scale.skipped == skipped);
+            // The first overflow is let pass (hysteresis 2), each after it halves the scale.
+            CHECK(r.progress.loss_scale.value == (skipped == 1 ? scale : scale / 2));
+            scale = r.progress.loss_scale.value;
+            REQUIRE(skipped < 20);
+        }
+        CHECK(skipped > 2);
+        CHECK(r.progress.step == skipped + 1);
+        CHECK(floats_of(find_device("cpu"), t.parameters().master) != before);
+        CHECK(std::isfinite(r.grad_norm));
+        // A first update of Adam's is lr large, whatever the gradient: as it would not be were the skipped steps counted.
+        const std::vector<float> after = floats_of(find_device("cpu"), t.parameters().master);
+        double most = 0;
+        for (size_t i = 0; i < after.size(); i++) most = std::max(most, std::abs(double(after[i]) - before[i]));
+        CHECK(most == doctest::Approx(r.lr).epsilon(0.3));
+        // Checkpoints carry it on.
+        t.save(folder / "checkpoints");
+        Trainer other(c, find_device("cpu"), open_training_data(c));
+        std::vector<std::string> warnings;
+        other.resume(read_checkpoint(newest_checkpoint(folder / "checkpoints", warnings)));
+        CHECK(other.progress().loss_scale == t.progress().loss_scale);
+        CHECK(run_steps(other, 30) == run_steps(t, 30));
+        CHECK(other.progress().loss_scale.value > scale);  // a clean window has passed
+    }
+
     TEST_CASE("stopped anywhere and resumed, twice, in another process's place: the same bits (A15)") {
-        const std::pair<const char*, const char*> recipes[] = {{"fp32", "f32"}, {"bf16-master", "f32"}, {"bf16-master-sr", "f32"}, {"bf16-sr", "bf16"}};
+        const std::pair<const char*, const char*> recipes[] = {{"fp32", "f32"}, {"bf16-master", "f32"}, {"bf16-master-sr", "f32"}, {"bf16-sr", "bf16"}, {"fp16", "f32"}};
         for (const auto& [recipe, storage] : recipes)
             for (const char* family : {"bloom", "gopher"}) {
                 TemporaryFolder folder;
