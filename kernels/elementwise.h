@@ -22,11 +22,11 @@ inline void check_clip_factor(const Tensor& factor, const Tensor& squares) {
 }
 
 struct ElementwiseOps {
-    /// out = a + b, equal counts; f32 or bf16, each of its own dtype; out may be a or b.
+    /// out = a + b, equal counts; f32, bf16 or f16, each of its own dtype; out may be a or b.
     void (*add)(Context&, Tensor out, Tensor a, Tensor b);
-    /// to = from, rounded to the nearest of to's dtype (f32 or bf16), equal counts.
+    /// to = from, rounded to the nearest of to's dtype (f32, bf16 or f16), equal counts.
     void (*cast)(Context&, Tensor to, Tensor from);
-    /// Every element = value (f32 or bf16).
+    /// Every element = value (f32, bf16 or f16).
     void (*fill)(Context&, Tensor out, float value);
     /// sums (C) f32 += Σ_n x (N, C): the gradient of a bias. Rows are summed in blocks of fixed size.
     size_t (*column_sum_workspace_bytes)(Tensor x);
