@@ -11,6 +11,8 @@
 #include "data/corpus.h"
 #include "model/bench.h"
 #include "model/checkpoint_directory.h"
+#include "model/commands.h"
+#include "model/continuation.h"
 #include "model/flops.h"
 #include "model/run_log.h"
 
@@ -29,45 +31,27 @@ void request_stop(int signal_number) {
 struct TrainOptions {
     std::string config, out = "runs/default", device = "auto";
     std::vector<std::string> set;
-    bool resume = false;
+    bool resume = false, override_schedule = false;
 };
 
-// The keys that may differ between a run and its continuation: they do not touch what is computed.
-Config without_free_keys(Config c) {
-    c.train.eval_every = c.train.eval_batches = c.train.sample_every = c.train.sample_tokens = c.train.log_every = c.train.record_every = c.train.stats_every = 0;
-    c.train.sample_prompts.clear();
-    c.checkpoint = {};
-    c.data.cache.clear();
-    return c;
+// As resolve_checkpoint(), with its warnings shown.
+std::string checkpoint_folder(const std::string& path) {
+    std::vector<std::string> warnings;
+    const std::string folder = resolve_checkpoint(path, warnings);
+    for (const std::string& w : warnings) std::fprintf(stderr, "warning: %s\n", w.c_str());
+    return folder;
 }
 
-// The first line in which two printed configs differ.
-std::string first_difference(const std::string& a, const std::string& b) {
-    std::istringstream x(a), y(b);
-    std::string line, other;
-    while (std::getline(x, line) && std::getline(y, other))
-        if (line != other) return text("it has `", line, "`, this config `", other, "`");
-    return "they differ in length";
-}
-
-void require_same(const std::string& where, const Config& had, const Config& has) {
-    const std::string saved = to_toml(without_free_keys(had)), wanted = to_toml(without_free_keys(has));
-    require(saved == wanted, where, ": was made by another config: ", first_difference(saved, wanted),
-            "; resume with the same values, or choose another --out");
-}
-
-// The newest whole checkpoint of a run; without a folder for a run that was ended before its first.
-CheckpointInfo find_checkpoint(const std::string& out, const Config& config) {
-    const std::string begun = out + "/config.toml";
-    if (list_checkpoints(out + "/checkpoints").empty() && std::filesystem::exists(begun)) {
-        require_same(begun, read_config(begun, {}), config);
+// The newest whole checkpoint of a run; without a folder for a run that was ended before its first. `overrides`: what --override changes.
+CheckpointInfo find_checkpoint(const TrainOptions& o, const Config& config, std::vector<Override>& overrides) {
+    const std::string begun = o.out + "/config.toml", checkpoints = o.out + "/checkpoints";
+    if (list_checkpoints(checkpoints).empty() && std::filesystem::exists(begun)) {
+        require_continues(begun, read_config(begun, {}), config, o.override_schedule);
         return {};
     }
-    std::vector<std::string> warnings;
-    const std::string folder = newest_checkpoint(out + "/checkpoints", warnings);
-    for (const std::string& w : warnings) std::fprintf(stderr, "warning: %s\n", w.c_str());
-    CheckpointInfo info = read_checkpoint(folder);
-    require_same(folder, info.config, config);
+    CheckpointInfo info = read_checkpoint(checkpoint_folder(checkpoints));
+    overrides = require_continues(info.folder, info.config, config, o.override_schedule);
+    require(config.train.steps >= info.progress.step, "train.steps = ", config.train.steps, ": ", info.folder, " is beyond it already; raise it");
     return info;
 }
 
@@ -89,8 +73,12 @@ int train(const TrainOptions& o) {
     const bool begun = !list_checkpoints(checkpoints).empty() || (std::filesystem::exists(log_path) && std::filesystem::file_size(log_path) > 0);
     require(o.resume || !begun, "--out ", o.out, ": holds a run already; continue it with --resume, or choose another --out");
     require_space(o.out, config);
-    CheckpointInfo checkpoint;
-    if (o.resume) checkpoint = find_checkpoint(o.out, config);
+    require(o.resume || !o.override_schedule, "--override changes a run that --resume continues; give both, or neither");
+    CheckpointInfo checkpoint, start;
+    std::vector<Override> overrides;
+    if (o.resume) checkpoint = find_checkpoint(o, config, overrides);
+    const bool continues = !checkpoint.folder.empty(), starts = !continues && !config.checkpoint.start.empty();
+    if (starts) start = read_checkpoint(checkpoint_folder(config.checkpoint.start));
 
     const Device& device = find_device(o.device);
     TrainingData data = open_training_data(config);
@@ -98,12 +86,14 @@ int train(const TrainOptions& o) {
     const double peak = MatmulPeak(device, precision_of(config.precision).activation).measure(3);
     RunLog log(o.out, config, checkpoint.progress.step, peak);
     Trainer trainer(config, device, std::move(data));
-    const bool continues = !checkpoint.folder.empty();
     if (continues) trainer.resume(checkpoint);
+    if (starts) trainer.start(start);
     log.note(to_toml(config));
     log.note(text("data\n", data_summary));
     log.note(text(trainer.table().parameter_count(), " parameters on device ", device.name, "\n", memory_table(trainer.memory())));
     if (o.resume) log.note(continues ? text("resumed from ", checkpoint.folder) : text(o.out, " has no checkpoint yet; the run begins anew"));
+    if (starts) log.note("parameters of " + start.folder);
+    log.overrides(trainer.progress(), overrides);
 
     signal(SIGINT, request_stop);
     signal(SIGTERM, request_stop);
@@ -138,17 +128,6 @@ struct GenerateOptions {
     int64_t max_tokens = 256;
     Sampling sampling;
 };
-
-// The path of one checkpoint, of OUT/checkpoints, or of OUT: the newest one in it.
-std::string checkpoint_folder(const std::string& path) {
-    namespace fs = std::filesystem;
-    if (fs::exists(fs::path(path) / "manifest.json")) return path;
-    const std::string inner = (fs::path(path) / "checkpoints").string();
-    std::vector<std::string> warnings;
-    const std::string folder = newest_checkpoint(fs::exists(inner) ? inner : path, warnings);
-    for (const std::string& w : warnings) std::fprintf(stderr, "warning: %s\n", w.c_str());
-    return folder;
-}
 
 int generate(GenerateOptions o) {
     if (o.prompt == "-") o.prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
@@ -208,6 +187,7 @@ void add_train(CLI::App& app, TrainOptions& o) {
     c->add_option("--set", o.set, "section.key=value, over the file; may be repeated")->allow_extra_args(false);
     c->add_option("--out", o.out, "folder of the run: config.toml, log.jsonl, checkpoints/")->capture_default_str();
     c->add_flag("--resume", o.resume, "continue from the newest whole checkpoint in --out");
+    c->add_flag("--override", o.override_schedule, "with --resume: lr, min_lr, start_lr, warmup, decay, schedule, clip, weight_decay and train.steps may differ from the run's");
     c->add_option("--device", o.device, "cpu, cuda, or auto: cuda where there is a GPU")->capture_default_str();
     c->footer("keys of CONFIG:\n" + config_reference());
 }
@@ -268,7 +248,8 @@ int run(int argc, char** argv) {
     add_generate(app, generate_options);
     add_corpus(app, corpus_options);
     add_bench(app, bench_options);
-    const std::vector<DataCommand> data_commands = add_data_commands(app);
+    std::vector<DataCommand> data_commands = add_data_commands(app);
+    data_commands.push_back(add_eval_command(app));
     check_command(app, argc - 1, argv + 1);
     try {
         app.parse(argc, argv);

@@ -138,6 +138,11 @@ GptIndex make_gpt_index(const SequenceLength& length, const GptIndexSpec& spec, 
     return index;
 }
 
+GptShuffle gpt_shuffle(const SequenceLength& length, const GptIndexSpec& spec) {
+    const Plan plan = plan_of(length, spec);
+    return {plan.epochs, plan.separate};
+}
+
 int64_t gpt_index_bytes(const SequenceLength& length, const GptIndexSpec& spec) {
     const Plan plan = plan_of(length, spec);
     return plan.epochs * spec.sequences * size_of(plan.document_type) + (plan.samples + 1) * 2 * size_of(plan.sample_type) +

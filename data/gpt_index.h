@@ -45,6 +45,14 @@ void fill_sample_boundaries(const SequenceLength& length, const IntegerArray& or
 /// (STEM_indexmap_1000ns_2048sl_42s_doc_idx.npy). Throws InputError for a range with fewer than context + 1 tokens.
 GptIndex make_gpt_index(const SequenceLength& length, const GptIndexSpec& spec, const std::string& stem = "");
 
+/// What the order of samples follows from, beside the sequences, context and seed: specifications that agree in it draw the same.
+struct GptShuffle {
+    int64_t epochs;
+    bool separate_last_epoch;
+    bool operator==(const GptShuffle&) const = default;
+};
+GptShuffle gpt_shuffle(const SequenceLength& length, const GptIndexSpec& spec);
+
 /// Bytes that the arrays of this index take.
 int64_t gpt_index_bytes(const SequenceLength& length, const GptIndexSpec& spec);
 

@@ -58,15 +58,38 @@ SampleSequence::SampleSequence(std::vector<WeightedDataset> sets, const SampleOp
         if (by_size) check_set(sets_[i], tokens_[i], o);
     const Blend shares(weights_of(sets_, tokens_), 0);  // refuses weights that are none, for a single set as well
     if (sets_.size() > 1) blend_ = std::make_unique<Blend>(weights_of(sets_, tokens_), o.total);
-    const std::vector<int64_t> drawn = this->drawn(o.total);
+    requested_ = requests(o.total);
     for (size_t i = 0; i < sets_.size(); i++) {
-        if (drawn[i] == 0) continue;
+        if (requested_[i] == 0) continue;
         if (!by_size) check_set(sets_[i], tokens_[i], o);
-        // Megatron asks each set of a blend for 0.5% more than its share. It never falls short, but a draw must not depend on that.
-        const int64_t request = blend_ ? int64_t(std::ceil(double(o.total) * shares.shares()[i] * 1.005)) : o.total;
-        requested_[i] = std::max(request, drawn[i]);
         index(i, 0);
     }
+}
+
+/// Samples that each set's index must hold in a run of `total`; 0 for a set that is not drawn from.
+std::vector<int64_t> SampleSequence::requests(int64_t total) const {
+    if (!blend_) return {total};
+    const bool ours = total == options_.total;
+    const Blend another(weights_of(sets_, tokens_), ours ? 0 : total);
+    const Blend& blend = ours ? *blend_ : another;
+    std::vector<int64_t> requests = blend.drawn(total);
+    for (size_t i = 0; i < sets_.size(); i++)
+        // Megatron asks each set of a blend for 0.5% more than its share. It never falls short, but a draw must not depend on that.
+        if (requests[i] > 0) requests[i] = std::max(int64_t(std::ceil(double(total) * blend.shares()[i] * 1.005)), requests[i]);
+    return requests;
+}
+
+bool SampleSequence::same_order(int64_t total) const {
+    if (options_.order == SampleOrder::epochs || total == options_.total) return true;
+    const std::vector<int64_t> other = requests(total);
+    for (size_t i = 0; i < sets_.size(); i++) {
+        if (requested_[i] == 0 || other[i] == 0) continue;  // then the shorter run does not draw from it at all
+        const SequenceLength length = [&data = *sets_[i].data](int64_t sequence) { return data.length(sequence); };
+        GptIndexSpec then = spec(i, 0);
+        then.samples = other[i];
+        if (gpt_shuffle(length, then) != gpt_shuffle(length, spec(i, 0))) return false;
+    }
+    return true;
 }
 
 Blend::Draw SampleSequence::draw(int64_t i) const {

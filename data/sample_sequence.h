@@ -55,6 +55,10 @@ public:
     /// How often a set is gone through, the last time perhaps in part; 0 if it is never drawn.
     int64_t epochs(int set) const;
 
+    /// Whether a run of `total` samples from the same sets draws the same samples as this one, as far as both go: always with order epochs, with
+    /// Megatron's where every set is planned over as many epochs.
+    bool same_order(int64_t total) const;
+
 private:
     std::vector<WeightedDataset> sets_;
     SampleOptions options_;
@@ -65,6 +69,7 @@ private:
     mutable std::map<std::pair<size_t, int64_t>, std::shared_ptr<const GptIndex>> indices_;  // by set and epoch (order megatron: 0)
 
     Blend::Draw draw(int64_t i) const;
+    std::vector<int64_t> requests(int64_t total) const;
     GptIndexSpec spec(size_t set, int64_t epoch) const;
     std::shared_ptr<const GptIndex> index(size_t set, int64_t epoch) const;
     std::string cache_stem(size_t set) const;

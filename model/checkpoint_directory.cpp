@@ -291,4 +291,10 @@ std::vector<std::string> list_checkpoints(const std::string& checkpoints) {
     return folders;
 }
 
+std::string resolve_checkpoint(const std::string& path, std::vector<std::string>& warnings) {
+    if (fs::exists(fs::path(path) / "manifest.json")) return path;
+    const std::string inner = (fs::path(path) / "checkpoints").string();
+    return newest_checkpoint(fs::exists(inner) ? inner : path, warnings);
+}
+
 }  // namespace clover

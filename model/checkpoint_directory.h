@@ -43,6 +43,9 @@ void verify_checkpoint(const std::string& folder);
 /// The newest checkpoint that verifies; broken newer ones are named in `warnings`. Throws InputError if there is none.
 std::string newest_checkpoint(const std::string& checkpoints, std::vector<std::string>& warnings);
 
+/// `path` itself if it is one checkpoint, else the newest in it or, if it is a run's folder, in its checkpoints/.
+std::string resolve_checkpoint(const std::string& path, std::vector<std::string>& warnings);
+
 /// All step folders, oldest first, verified or not.
 std::vector<std::string> list_checkpoints(const std::string& checkpoints);
 

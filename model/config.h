@@ -74,6 +74,7 @@ struct OptimizerConfig {
 
 struct CheckpointConfig {
     int64_t every = 0, keep = 0;
+    std::string start;  // a run or checkpoint whose parameters a new run begins from, or ""
 };
 
 struct Config {

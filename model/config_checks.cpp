@@ -80,7 +80,7 @@ void check_combinations(const Draft& draft, const std::string& origin) {
 namespace clover {
 
 std::vector<std::string> config_warnings(const Config& c) {
-    const bool in_samples = c.optimizer.schedule == Schedule::cosine_samples;
+    const bool in_samples = counts_samples(c.optimizer.schedule);
     const int64_t run = in_samples ? samples_after(c.train.ramp_up, c.train.global_batch, c.train.steps) : c.train.steps;
     std::vector<std::string> warnings;
     // A warm-up from lr to lr changes nothing.

@@ -22,7 +22,7 @@ constexpr std::string_view init_spellings[] = {"normal", "xavier", "fan_in"};
 constexpr std::string_view recipe_spellings[] = {"fp32", "mixed", "bf16", "bf16-sr", "bf16-master-sr", "bf16-master", "fp16"};
 constexpr std::string_view storage_spellings[] = {"f32", "bf16"};
 constexpr std::string_view only_spellings[] = {"all", "embedding", "gains", "biases", "matrices"};
-constexpr std::string_view schedule_spellings[] = {"cosine-samples", "cosine-steps", "constant"};
+constexpr std::string_view schedule_spellings[] = {"cosine-samples", "cosine-steps", "linear-samples", "linear-steps", "constant"};
 constexpr std::string_view optimizer_spellings[] = {"adamw", "adam"};
 constexpr std::string_view order_spellings[] = {"megatron", "epochs"};
 
@@ -108,7 +108,7 @@ std::vector<Key> make_keys() {
         {"train", "global_batch", Integer{AT(train.global_batch), 1, most_steps}, derived("micro_batch"),
          "sequences per step", "global_batch_size batch_size batch total_batch_size"},
         {"train", "ramp_up", Ramp{AT(train.ramp_up)}, fixed("[]"),
-         "[start, increment, samples]: grow the batch from start to global_batch over so many samples", "rampup_batch_size ramp rampup"},
+         "[start, increment, samples]: grow the batch from start to global_batch over so many samples; [half, half, samples] doubles it once, after them (Gopher 280B)", "rampup_batch_size ramp rampup"},
         {"train", "seed", Integer{AT(train.seed), 0, UINT32_MAX}, fixed("42"),
          "of initialisation, data order and rounding", "random_seed rng_seed"},
         {"train", "eval_every", Integer{AT(train.eval_every), 0, most_steps}, fixed("0"),
@@ -141,7 +141,7 @@ std::vector<Key> make_keys() {
         {"optimizer", "decay", Integer{AT(optimizer.decay), 0, most_samples}, fixed("0"),
          "where the decay ends, from the start of the run; 0: at the end of the run", "decay_steps lr_decay_samples lr_decay_iters decay_samples"},
         {"optimizer", "schedule", Choice{ENUM_AT(optimizer.schedule), schedule_spellings}, by_family("'cosine-samples'", "'cosine-steps'"),
-         "cosine counted in samples (BLOOM) or steps (Gopher), or constant after the warm-up", "lr_decay_style scheduler lr_scheduler"},
+         "after the warm-up a cosine or a line down to min_lr, counted in samples (BLOOM: cosine-samples) or steps (Gopher: cosine-steps), or constant", "lr_decay_style scheduler lr_scheduler"},
         {"optimizer", "beta1", Number{AT(optimizer.beta1), 0, 1, true, false}, fixed("0.9"),
          "Adam's decay of the mean gradient", "adam_beta1"},
         {"optimizer", "beta2", Number{AT(optimizer.beta2), 0, 1, true, false}, fixed("0.95"),
@@ -174,6 +174,8 @@ std::vector<Key> make_keys() {
          "steps between checkpoints; 0: only at the end and on Ctrl-C", "save_interval save_every checkpoint_every"},
         {"checkpoint", "keep", Integer{AT(checkpoint.keep), 0, most_steps}, fixed("3"),
          "newest checkpoints to keep; 0: all", "keep_last save_total_limit"},
+        {"checkpoint", "start", Text{AT(checkpoint.start), true}, fixed("''"),
+         "run folder or checkpoint whose parameters a new run begins from, with a fresh optimizer at step 0 (fine-tuning); '': drawn from train.seed", "finetune load pretrained init_from"},
     };
 }
 #undef AT

@@ -195,6 +195,16 @@ void RunLog::sync() {
     if (fsync(fileno(file_)) != 0) throw Error(text(path_, ": cannot be written: ", std::strerror(errno)));
 }
 
+void RunLog::overrides(const Progress& p, const std::vector<Override>& overrides) {
+    if (overrides.empty()) return;
+    json values = json::object();
+    for (const Override& o : overrides) {
+        values[o.key] = json::parse(o.has);  // numbers and words are written alike in TOML and JSON
+        note(text("override: ", o.key, " = ", o.has, ", before ", o.had));
+    }
+    write(json{{"step", p.step}, {"override", values}}.dump());
+}
+
 void RunLog::note(const std::string& text) {
     close_line();
     std::printf("%s\n", text.c_str());

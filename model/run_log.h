@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "continuation.h"
 #include "spikes.h"
 #include "trainer.h"
 
@@ -26,6 +27,8 @@ public:
     void validation(const Progress& p, const std::vector<ValidReport>& reports, const std::vector<DrawnTokens>& drawn = {});
     void sample(const Progress& p, const std::string& prompt, const std::string& continuation);
     void note(const std::string& text);
+    /// What --override changes from here on: {"step": n, "override": {"optimizer.lr": 0.001}}. Nothing for none.
+    void overrides(const Progress& p, const std::vector<Override>& overrides);
     /// What was logged is on the disk, also the steps since the last line.
     void sync();
 

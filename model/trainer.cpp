@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "../data/packed_windows.h"
+#include "continuation.h"
 #include "flops.h"
 #include "update.h"
 
@@ -19,7 +19,7 @@ LearningRate learning_rate_of(const Config& c) {
     const OptimizerConfig& o = c.optimizer;
     int64_t decay = o.decay;
     if (decay == 0)
-        decay = o.schedule == Schedule::cosine_samples ? samples_after(c.train.ramp_up, c.train.global_batch, c.train.steps) : c.train.steps;
+        decay = counts_samples(o.schedule) ? samples_after(c.train.ramp_up, c.train.global_batch, c.train.steps) : c.train.steps;
     return {o.schedule, o.lr, o.min_lr, o.start_lr, o.warmup, decay};
 }
 
@@ -58,7 +58,6 @@ Trainer::Trainer(const Config& config, const Device& device, TrainingData data)
     loader_ = std::make_unique<Loader>(
         data_.read, [ramp = config_.train.ramp_up, global_batch](int64_t consumed) { return global_batch_at(ramp, global_batch, consumed); },
         LoaderOptions{.example = example_options(), .micro_batch = b, .total = samples_after(config_.train.ramp_up, global_batch, config_.train.steps)});
-    for (auto* ids : {&valid_ids_, &valid_targets_}) ids->resize(size_t(b * t));
     host_losses_.resize(size_t(global_batch * t));
     changes_.resize(size_t(table_.all().size()));
     if (resets(config_.data)) documents_.reserve(size_t(b * t));
@@ -73,12 +72,26 @@ Trainer::Trainer(const Config& config, const Device& device, TrainingData data)
     parameters_.initialise(ctx_, config_.model, uint64_t(config_.train.seed));
 }
 
-void Trainer::resume(const CheckpointInfo& checkpoint) {
+void Trainer::start(const CheckpointInfo& checkpoint) {
+    require_tokenizer(checkpoint, "use that tokenizer in data.tokenizer");
+    require_same_model(checkpoint.folder, checkpoint.config, config_);
+    load_parameters(ctx_, checkpoint, parameters_, false);
+}
+
+void Trainer::require_tokenizer(const CheckpointInfo& checkpoint, const char* remedy) const {
     const std::string tokenizer = data_.tokenizer ? data_.tokenizer->fingerprint() : "";
-    require(checkpoint.tokenizer == tokenizer, checkpoint.folder, ": made with tokenizer ", checkpoint.tokenizer, ", the data with ", tokenizer,
-            "; use the data of that run, or choose another --out");
+    require(checkpoint.tokenizer == tokenizer, checkpoint.folder, ": made with tokenizer ", checkpoint.tokenizer, ", the data with ", tokenizer, "; ", remedy);
+}
+
+void Trainer::resume(const CheckpointInfo& checkpoint) {
+    require_tokenizer(checkpoint, "use the data of that run, or choose another --out");
     require(checkpoint.data.empty() || checkpoint.data == data_.fingerprint, checkpoint.folder, ": made with other training data: its sets had other numbers of documents ",
             "or tokens (", checkpoint.data, ", now ", data_.fingerprint, "); put the data back, or begin a new run in another --out");
+    const TrainConfig& had = checkpoint.config.train;
+    const int64_t total = samples_after(had.ramp_up, had.global_batch, had.steps);
+    require(checkpoint.progress.step == 0 || !data_.same_order || data_.same_order(total), "train.steps = ", config_.train.steps, ": ", checkpoint.folder,
+            " is of a run of ", had.steps, " steps, whose samples came in another order (data.order = \"megatron\" shuffles all epochs that a run takes as one), ",
+            "so samples would be seen twice and others not at all; keep train.steps, or begin such runs with data.order = \"epochs\"");
     load_parameters(ctx_, checkpoint, parameters_, true);
     progress_ = checkpoint.progress;
     loader_->seek(progress_.samples);
@@ -103,7 +116,7 @@ StepReport Trainer::step() {
     const bool wants_changes = config_.train.stats_every > 0 && (progress_.step + 1) % config_.train.stats_every == 0;
     update(ctx_, config_, parameters_, {.grad_scale = grad_scale_, .lr = lr, .step = progress_.step + 1, .updates = progress_.step + 1 - progress_.loss_scale.skipped, .changes = wants_changes});
 
-    const Totals totals = read_losses(batch.targets.data(), batch.sequences);
+    const LossTotals totals = read_losses(batch.targets.data(), batch.sequences);
     float squares;
     ctx_.device.memory.to_host(ctx_, &squares, square_sum_.data, sizeof squares);
     const double norm = std::sqrt(double(squares)) / progress_.loss_scale.value;
@@ -180,15 +193,18 @@ Tensor Trainer::losses_of(int64_t first) const {
     return losses_.row_range(first, config_.train.micro_batch).reshaped({config_.train.micro_batch * config_.model.context});
 }
 
-Trainer::Totals Trainer::read_losses(const int32_t* targets, int64_t sequences) {
+void Trainer::forward_losses(const int32_t* ids, const int32_t* targets, float* losses) {
+    upload(ids, targets);
+    model_.forward(ctx_, ids_);
+    model_.loss(ctx_, losses_of(0), targets_);
+    ctx_.device.memory.to_host(ctx_, losses, losses_.data, losses_of(0).bytes());
+}
+
+LossTotals Trainer::read_losses(const int32_t* targets, int64_t sequences) {
     ctx_.device.memory.to_host(ctx_, host_losses_.data(), losses_.data, losses_.row_range(0, sequences).bytes());
-    Totals totals;
-    for (size_t i = 0; i < size_t(sequences * config_.model.context); i++) {
-        if (targets[i] < 0) continue;
-        totals.nats += host_losses_[i];
-        totals.tokens++;
-        totals.bytes += data_.token_bytes[size_t(targets[i])];
-    }
+    LossTotals totals;
+    for (size_t i = 0; i < size_t(sequences * config_.model.context); i++)
+        if (targets[i] >= 0) totals.add(host_losses_[i], data_.token_bytes[size_t(targets[i])]);
     return totals;
 }
 
@@ -197,19 +213,10 @@ std::vector<ValidReport> Trainer::evaluate() {
     const int64_t t = config_.model.context, micro = config_.train.micro_batch;
     for (const ValidSet& set : data_.valid) {
         const PackedWindows windows(*set.data, t, set.first, set.sequences);
-        Totals totals;
-        const int64_t batches = (windows.count() + micro - 1) / micro;
-        const int64_t most = config_.train.eval_batches ? std::min(batches, config_.train.eval_batches) : batches;
-        for (int64_t batch = 0; batch < most; batch++) {
-            for (int64_t b = 0; b < micro; b++) {
-                windows.read(batch * micro + b, valid_ids_.data() + b * t, valid_targets_.data() + b * t);
-                mask_targets(valid_ids_.data() + b * t, example_options(), valid_targets_.data() + b * t);
-            }
-            upload(valid_ids_.data(), valid_targets_.data());
-            model_.forward(ctx_, ids_);
-            model_.loss(ctx_, losses_of(0), targets_);
-            totals += read_losses(valid_targets_.data(), micro);
-        }
+        LossTotals totals;
+        score_windows(windows, micro, config_.train.eval_batches > 0 ? config_.train.eval_batches : -1, example_options(),
+                      [&](const int32_t* ids, const int32_t* targets, float* losses) { forward_losses(ids, targets, losses); },
+                      [&](int64_t, int32_t target, float loss) { totals.add(loss, data_.token_bytes[size_t(target)]); });
         totals.bytes = std::llround(double(totals.bytes) * set.bytes_per_token_byte);
         reports.push_back({set.name, totals.tokens, totals.bytes, totals.nats / double(totals.tokens),
                            totals.nats / std::log(2.0) / double(totals.bytes)});

@@ -8,6 +8,7 @@
 #include "../data/tokenizer.h"
 #include "checkpoint.h"
 #include "generate.h"
+#include "window_loss.h"
 #include "step_changes.h"
 
 namespace clover {
@@ -33,6 +34,8 @@ struct TrainingData {
     std::function<void(int64_t i, int32_t* tokens)> read;
     /// What the first i samples have taken from each set.
     std::function<std::vector<DrawnTokens>(int64_t i)> drawn;
+    /// Whether a run of `total` samples goes through the data in the same order as far as both go. Null: always.
+    std::function<bool(int64_t total)> same_order;
     int32_t end_of_document = -1;
     std::vector<ValidSet> valid;
     std::vector<int32_t> token_bytes;  // bytes of text behind each token id
@@ -43,6 +46,8 @@ struct TrainingData {
 /// Opens (and where needed tokenises) what the config names. Throws InputError naming the set and what it lacks: no data, fewer
 /// tokens than a sample, ids beyond the vocabulary, another tokenizer than the one the file was made with.
 TrainingData open_training_data(const Config& config);
+/// One set to evaluate a model of this config on, as its only validation set: nothing to train on. `tokenizer`: as load_tokenizer() takes it.
+TrainingData open_evaluation_data(const Config& config, const std::string& tokenizer, const std::string& path);
 /// Random tokens, for benchmarks: no validation, no text.
 TrainingData synthetic_data(const Config& config);
 
@@ -76,6 +81,8 @@ public:
     /// Allocates everything a run needs; draws the initial parameters from train.seed.
     Trainer(const Config& config, const Device& device, TrainingData data);
 
+    /// Begins from the parameters of a checkpoint of a model of the same kind and the same tokenizer, with a fresh optimizer, at step 0.
+    void start(const CheckpointInfo& checkpoint);
     /// Continues from a verified checkpoint of the same config.
     void resume(const CheckpointInfo& checkpoint);
     /// One optimizer step over the next global batch. Where the gradient is not finite nothing changes: with recipe fp16 the step is skipped and the loss
@@ -109,7 +116,6 @@ private:
     Tensor ids_, targets_, square_sum_, grad_scale_, workspace_;
     Tensor losses_;                             // (global_batch, context) f32: of all micro-batches of a step
     std::unique_ptr<Loader> loader_;
-    std::vector<int32_t> valid_ids_, valid_targets_;  // (micro_batch · context)
     std::vector<float> host_losses_;                  // (global_batch · context)
     std::vector<RowRange> documents_;                 // of the micro-batch
     std::vector<Change> changes_;                     // of each parameter
@@ -117,15 +123,12 @@ private:
     Progress progress_;
     size_t resident_before_ = 0, peak_before_ = 0;
 
-    struct Totals {
-        double nats = 0;
-        int64_t tokens = 0, bytes = 0;
-        void operator+=(const Totals& t) { nats += t.nats, tokens += t.tokens, bytes += t.bytes; }
-    };
     ExampleOptions example_options() const;
+    void require_tokenizer(const CheckpointInfo& checkpoint, const char* remedy) const;
     void upload(const int32_t* ids, const int32_t* targets);
     Tensor losses_of(int64_t first) const;
-    Totals read_losses(const int32_t* targets, int64_t sequences);
+    LossTotals read_losses(const int32_t* targets, int64_t sequences);
+    void forward_losses(const int32_t* ids, const int32_t* targets, float* losses);
     void forward_backward(const Batch& batch);
     bool adapt_loss_scale(bool overflow);
     void add_to_low_sums(bool first);

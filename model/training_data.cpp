@@ -140,11 +140,22 @@ TrainingData open_training_data(const Config& config) {
         std::move(sets), SampleOptions{.context = context, .total = samples_after(config.train.ramp_up, config.train.global_batch, config.train.steps),
                                        .seed = config.train.seed, .vocab = config.model.vocab, .order = d.order, .cache = d.cache});
     data.read = [order](int64_t i, int32_t* tokens) { order->read(i, tokens); };
+    data.same_order = [order](int64_t total) { return order->same_order(total); };
     data.drawn = [order, context](int64_t i) { return drawn_tokens(*order, context, i); };
     data.fingerprint = fingerprint_of(*order);
     data.summary = summarise(*order, context);
     data.token_bytes = bytes_of_tokens(*data.tokenizer, config.model.vocab);
     for (const OpenedSet& set : valid) data.valid.push_back(open_valid(set, config, data.token_bytes));
+    return data;
+}
+
+TrainingData open_evaluation_data(const Config& config, const std::string& tokenizer, const std::string& path) {
+    TrainingData data;
+    data.tokenizer = load_tokenizer(tokenizer, config.data.end_of_document);
+    data.end_of_document = end_of_document(config, *data.tokenizer);
+    data.token_bytes = bytes_of_tokens(*data.tokenizer, config.model.vocab);
+    const OpenedSet set = open_set({.path = path, .name = path}, config.data, *data.tokenizer);
+    data.valid.push_back(open_valid(set, config, data.token_bytes));
     return data;
 }
 

@@ -4,13 +4,16 @@
 // first step has lr = start_lr:
 //   n <= warmup: start + (lr − start) n / warmup;   n > decay: min;   else min + ½ (1 + cos(π (n − warmup) / (decay − warmup))) (lr − min)
 // cosine_steps, Gopher's (Rae et al. 2021, section 3.1): the same with n = step number, 1 for the first step.
+// linear_samples, linear_steps: the same two with a straight line instead of the half cosine (Megatron's --lr-decay-style linear).
 // constant: the warm-up of cosine_steps, then lr.
 #pragma once
 #include <cstdint>
 
 namespace clover {
 
-enum class Schedule : uint8_t { cosine_samples, cosine_steps, constant };
+enum class Schedule : uint8_t { cosine_samples, cosine_steps, linear_samples, linear_steps, constant };
+/// Whether warm-up and decay are counted in samples; else in steps.
+constexpr bool counts_samples(Schedule s) { return s == Schedule::cosine_samples || s == Schedule::linear_samples; }
 
 struct LearningRate {
     Schedule schedule;

@@ -56,6 +56,7 @@ struct LogReader {
         require(at != entry.end() && at->is_number_integer() && at->get<int64_t>() >= 0, place(), ": has no \"step\", an integer of at least 0, as every line of a log has");
         step = at->get<int64_t>();
         if (entry.contains("spike")) return add_spike(entry);
+        if (entry.contains("override")) return;
         const bool validation = entry.contains("valid");  // repeats what the step's own line says
         for (const auto& [key, value] : entry.items())
             if (key != "step" && (!validation || key == "valid" || key == "drawn")) add_numbers(key, value);

@@ -312,6 +312,63 @@ TEST_SUITE("cli") {
         CHECK(p.run("train run.toml --out run --set train.steps=40").code == 2);
     }
 
+    TEST_CASE("--override changes schedule and steps of a run that is resumed, and says so in output and log") {
+        Program p;
+        p.prepare();
+        const std::string base = "train run.toml --out run --set data.order='\"epochs\"'";
+        REQUIRE(p.run(base + " --set train.steps=40").code == 0);
+        Result r = p.run(base + " --resume --set train.steps=60 --set optimizer.lr=5e-3");
+        CHECK(r.code == 2);
+        CHECK(contains(r.err, "train.steps"));
+        CHECK(contains(r.err, "--override"));
+        CHECK(p.run(base + " --override").code == 2);
+        CHECK(p.run(base + " --resume --override --set train.steps=60 --set optimizer.beta2=0.9").code == 2);
+        CHECK(p.run(base + " --resume --override --set train.steps=30").code == 2);
+        r = p.run(base + " --resume --override --set train.steps=60 --set optimizer.lr=5e-3 --set 'optimizer.schedule=\"linear-steps\"'");
+        INFO(r.err);
+        CHECK(r.code == 0);
+        CHECK(contains(r.out, "override: optimizer.lr = 0.005, before 0.01"));
+        CHECK(contains(p.log("run"), R"({"override":{"optimizer.lr":0.005,"optimizer.min_lr":0.0005,"optimizer.schedule":"linear-steps","train.steps":60},"step":40})"));
+        CHECK(contains(p.log("run"), "\"step\":60"));
+        // From here on the new values are the run's.
+        CHECK(p.run(base + " --resume --set train.steps=60 --set optimizer.lr=5e-3 --set 'optimizer.schedule=\"linear-steps\"'").code == 0);
+    }
+
+    TEST_CASE("checkpoint.start begins from another run's parameters, and the run goes on without it; eval repeats a run's validation") {
+        Program p;
+        p.prepare();
+        REQUIRE(p.run("train run.toml --out first --set train.steps=60 --set train.eval_batches=0").code == 0);
+        const auto valid = [&](const std::string& out) {
+            const std::string log = p.log(out), line = log.substr(log.rfind("{\"drawn"));
+            return json::parse(line.substr(0, line.find('\n')))["valid"]["sets"]["text"];
+        };
+        const json source = valid("first");
+        Result r = p.run("eval --checkpoint first --data text.txt --json");
+        INFO(r.err);
+        REQUIRE(r.code == 0);
+        const json evaluated = json::parse(r.out)["lengths"][0]["apart"];
+        CHECK(evaluated["loss"] == source["loss"]);
+        CHECK(evaluated["bits_per_byte"] == source["bits_per_byte"]);
+        CHECK(evaluated["tokens"] == source["tokens"]);
+        CHECK(contains(p.run("eval --checkpoint first --data text.txt --context 16,64 --stride 8 --tokens 500 --positions").out, "stride 8"));
+        CHECK(contains(p.run("eval --checkpoint first --data text.txt --context 16,4 --stride 8").err, "--stride 8"));
+        CHECK(p.run("eval --checkpoint first --data text.txt --context 16,abc").code == 2);
+        CHECK(p.run("eval --checkpoint first --data text.txt --context 0").code == 2);
+
+        const std::string tuning = "train run.toml --out tuned --set train.steps=40 --set train.eval_batches=0 --set optimizer.lr=1e-9 --set optimizer.min_lr=0 --set optimizer.weight_decay=0 --set 'checkpoint.start=";
+        r = p.run(tuning + "\"first\"'");
+        INFO(r.err);
+        REQUIRE(r.code == 0);
+        CHECK(contains(r.out, "parameters of first/checkpoints/step_00000060"));
+        CHECK(valid("tuned")["loss"].get<double>() == doctest::Approx(source["loss"].get<double>()).epsilon(1e-3));
+        std::filesystem::remove_all(p.folder / "first");
+        std::filesystem::remove_all(p.folder / "tuned/checkpoints/step_00000040");
+        CHECK(p.run(tuning + "\"first\"' --resume").code == 0);
+        r = p.run("train run.toml --out third --set 'checkpoint.start=\"first\"'");
+        CHECK(r.code == 2);
+        CHECK(contains(r.err, "first"));
+    }
+
     TEST_CASE("two processes cannot train into one folder; a model beyond the memory is refused with its size") {
         Program p;
         p.prepare();

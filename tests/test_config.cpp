@@ -262,7 +262,7 @@ TEST_CASE("ill-typed values and values out of range, in the file and on the comm
     CHECK(contains(refused_override("model.tie_embeddings=True"), "must be true or false, not \"True\""));
     CHECK(contains(refused_override("model.tie_embeddings=1"), "must be true or false, not 1"));
     CHECK(contains(refused_override("model.norm=batchnorm"), "model.norm must be one of layernorm, rmsnorm, not \"batchnorm\""));
-    CHECK(contains(refused_override("optimizer.schedule=cosine_samples"), "cosine-samples, cosine-steps, constant"));
+    CHECK(contains(refused_override("optimizer.schedule=cosine_samples"), "cosine-samples, cosine-steps, linear-samples, linear-steps, constant"));
     CHECK(contains(refused_override("model.family=gpt"), "one of bloom, gopher"));
     CHECK(contains(refused_override("model.preset=bloom-7b"), "bloom-7b1"));
     CHECK(contains(refusal("[model]\nnorm = 1\n"), "model.norm must be one of"));

@@ -294,6 +294,32 @@ TEST_SUITE("sample sequence") {
         for (int64_t i = 0; i < 10; i++) CHECK(one.set_of(i) == 1);
     }
 
+    TEST_CASE("runs of another length draw the same samples exactly where same_order() says so") {
+        TemporaryFolder folder;
+        const auto a = make_set(folder, "a", {50, 60, 70}, .7), b = make_set(folder, "b", {80, 9}, .3, 500);
+        int same = 0, other = 0;
+        for (const SampleOrder order : {SampleOrder::megatron, SampleOrder::epochs})
+            for (const std::vector<WeightedDataset>& sets : {std::vector<WeightedDataset>{a}, {a, b}}) {
+                const auto make = [&](int64_t total) {
+                    return std::make_unique<SampleSequence>(sets, SampleOptions{.context = 8, .total = total, .seed = 42, .vocab = 60000, .order = order});
+                };
+                for (int64_t x = 5; x <= 100; x += 5)
+                    for (int64_t y : {7, 30, 41, 43, 44, 66, 90}) {
+                        const auto first = make(x), second = make(y);
+                        bool equal = true;
+                        for (int64_t i = 0; i < std::min(x, y); i++) equal = equal && sample(*first, 8, i) == sample(*second, 8, i);
+                        const bool said = first->same_order(y);
+                        CHECK(said == second->same_order(x));
+                        CHECK((!said || equal));
+                        CHECK((said || order == SampleOrder::megatron));
+                        (said ? same : other)++;
+                        if (sets.size() == 1 && std::min(x, y) >= 15) CHECK(said == equal);
+                    }
+            }
+        CHECK(same > 100);
+        CHECK(other > 100);
+    }
+
     TEST_CASE("what cannot be sampled is refused, naming the set and the need") {
         TemporaryFolder folder;
         const auto good = make_set(folder, "good", {300}, 1), small = make_set(folder, "small", {2, 2}, 1), empty = make_set(folder, "empty", {}, 0);

@@ -28,6 +28,23 @@ TEST_SUITE("schedule") {
         CHECK(learning_rate(s, 100000, 0) == doctest::Approx(2e-5).epsilon(1e-12));
         CHECK(learning_rate(s, 200000, 0) == 2e-5);
     }
+    TEST_CASE("linear decay by steps and by samples, at hand-computed points") {
+        const LearningRate steps{Schedule::linear_steps, 1e-3, 1e-4, 0, 100, 1100}, samples{Schedule::linear_samples, 1e-3, 1e-4, 0, 100, 1100};
+        const std::pair<int64_t, double> rows[] = {{0, 0}, {50, 5e-4}, {100, 1e-3}, {101, 9.991e-4}, {350, 7.75e-4}, {600, 5.5e-4}, {1100, 1e-4}, {5000, 1e-4}};
+        for (const auto& [n, lr] : rows) {
+            CHECK(learning_rate(steps, n, 77777) == doctest::Approx(lr).epsilon(1e-12));
+            CHECK(learning_rate(samples, 77777, n) == doctest::Approx(lr).epsilon(1e-12));
+        }
+    }
+    TEST_CASE("Gopher 280B: 3 million tokens a step, doubled once 150 billion are seen") {
+        const RampUp doubling{1536, 1536, 73242188};
+        CHECK(global_batch_at(doubling, 3072, 0) == 1536);
+        CHECK(global_batch_at(doubling, 3072, 73242187) == 1536);
+        CHECK(global_batch_at(doubling, 3072, 73242189) == 3072);
+        // 47684 steps of half a batch take 73,242,624 samples, the first count beyond; the next step is a whole one.
+        CHECK(samples_after(doubling, 3072, 47684) == 73242624);
+        CHECK(samples_after(doubling, 3072, 47685) == 73242624 + 3072);
+    }
     TEST_CASE("constant after the warm-up") {
         const LearningRate s{Schedule::constant, 1e-3, 0, 0, 10, 0};
         CHECK(learning_rate(s, 5, 0) == doctest::Approx(5e-4).epsilon(1e-12));
