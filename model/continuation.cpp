@@ -15,7 +15,7 @@ bool any_of(const std::string& key, std::initializer_list<std::string_view> name
 
 // They do not touch what is computed.
 bool is_free(const Key& key) {
-    return key.section == "checkpoint" || any_of(key.dotted(), {"train.eval_every", "train.eval_batches", "train.sample_every", "train.sample_tokens",
+    return key.section == std::string_view("checkpoint") || any_of(key.dotted(), {"train.eval_every", "train.eval_batches", "train.sample_every", "train.sample_tokens",
                                                                 "train.sample_prompts", "train.log_every", "train.record_every", "train.stats_every", "data.cache"});
 }
 
@@ -63,7 +63,7 @@ std::vector<Override> require_continues(const std::string& where, const Config& 
 
 void require_same_model(const std::string& where, const Config& had, const Config& has) {
     const std::vector<Override> found = differences(had, has, [](const Key& key) {
-        return key.section == "model" && !any_of(key.dotted(), {"model.preset", "model.family", "model.context", "model.init", "model.init_std"});
+        return key.section == std::string_view("model") && !any_of(key.dotted(), {"model.preset", "model.family", "model.context", "model.init", "model.init_std"});
     });
     require(found.empty(), where, ": is of another model: ", found.empty() ? "" : said(found[0]), "; use its [model] section, or begin without checkpoint.start");
 }

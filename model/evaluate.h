@@ -11,11 +11,11 @@
 namespace clover {
 
 struct EvalOptions {
-    std::string data = "";          // prefix of a token file, or text that is tokenised once, as data.valid
+    std::string data = "";               // prefix of a token file, or text that is tokenised once, as data.valid
     std::vector<int64_t> contexts = {};  // empty: the trained one
-    int64_t stride = 0;             // of the sliding windows; 0: none
-    int64_t tokens = 0;             // to predict; 0: all
-    int64_t micro_batch = 0;        // windows at a time; 0: as many as take the tokens of a micro-batch in training
+    int64_t stride = 0;                  // of the sliding windows; 0: none
+    int64_t tokens = 0;                  // to predict; 0: all
+    int64_t micro_batch = 0;             // windows at a time; 0: as many as take the tokens of a micro-batch in training
 };
 
 /// The mean loss of the tokens that have from … to tokens before them in their window, the one that predicts them included.
