@@ -158,7 +158,7 @@ const std::map<std::string, std::string> other_values = {
     {"train.log_every", "10"}, {"optimizer.name", "adam"}, {"optimizer.lr", "2e-3"}, {"optimizer.min_lr", "1e-5"},
     {"optimizer.start_lr", "1e-6"}, {"optimizer.warmup", "100"}, {"optimizer.decay", "1000"}, {"optimizer.schedule", "constant"},
     {"optimizer.beta1", "0.8"}, {"optimizer.beta2", "0.999"}, {"optimizer.eps", "1e-6"}, {"optimizer.weight_decay", "0.01"},
-    {"optimizer.clip", "0"}, {"precision.recipe", "fp32"}, {"checkpoint.every", "5"}, {"checkpoint.keep", "0"},
+    {"optimizer.clip", "0"}, {"precision.recipe", "fp32"}, {"checkpoint.every", "5"}, {"checkpoint.keep", "0"}, {"checkpoint.start", "runs/other"},
     {"data.split", "[949, 50, 1]"}, {"data.order", "epochs"}, {"data.end_of_document", "</s>"}, {"data.train_on_eod", "false"},
     {"data.train_after_eod", "false"}, {"data.reset_attention", "true"}, {"data.reset_positions", "true"},
     {"train.record_every", "10"}, {"train.stats_every", "10"}, {"precision.accumulate", "bf16"}, {"precision.reduce", "bf16"},
