@@ -15,6 +15,7 @@
 #include "model/continuation.h"
 #include "model/flops.h"
 #include "model/run_log.h"
+#include "report/commands.h"
 
 using namespace clover;
 
@@ -248,8 +249,9 @@ int run(int argc, char** argv) {
     add_generate(app, generate_options);
     add_corpus(app, corpus_options);
     add_bench(app, bench_options);
-    std::vector<DataCommand> data_commands = add_data_commands(app);
-    data_commands.push_back(add_eval_command(app));
+    std::vector<DataCommand> more_commands = add_data_commands(app);
+    more_commands.push_back(add_eval_command(app));
+    more_commands.push_back(add_report_command(app));
     check_command(app, argc - 1, argv + 1);
     try {
         app.parse(argc, argv);
@@ -259,7 +261,7 @@ int run(int argc, char** argv) {
     if (app.got_subcommand("train")) return train(train_options);
     if (app.got_subcommand("generate")) return generate(generate_options);
     if (app.got_subcommand("corpus")) return corpus(corpus_options);
-    for (const DataCommand& command : data_commands)
+    for (const DataCommand& command : more_commands)
         if (app.got_subcommand(command.name)) return command.run();
     return app.get_subcommand("bench")->got_subcommand("train") ? bench(bench_options, bench_train) : bench(bench_options, bench_optimizer);
 }
