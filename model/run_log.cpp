@@ -59,6 +59,12 @@ json by_group(const StepChanges& c, double (GroupChange::*value)() const) {
     return {{"classes", classes}, {"layers", layers}};
 }
 
+void add_by_group(std::vector<Scalar>& to, const std::string& what, const StepChanges& c, double (GroupChange::*value)() const) {
+    for (int k = 0; k < parameter_classes; k++)
+        if (c.classes[size_t(k)].count > 0) to.push_back({what + "/" + to_string(ParameterClass(k)), (c.classes[size_t(k)].*value)()});
+    for (size_t i = 0; i < c.layers.size(); i++) to.push_back({what + "/layer_" + std::to_string(i), (c.layers[i].*value)()});
+}
+
 }  // namespace
 
 RunLog::RunLog(const std::string& out, const Config& config, int64_t resumed_step, double matmul_peak)
@@ -75,6 +81,7 @@ RunLog::RunLog(const std::string& out, const Config& config, int64_t resumed_ste
             loss_spikes_.push(entry.value("loss", double(NAN)));
             norm_spikes_.push(entry.value("grad_norm", double(NAN)));
         }));
+        tensorboard_.emplace(out + "/tensorboard", resumed_step + 1);
     } catch (const std::exception& e) {
         if (lock_ >= 0) close(lock_);
         throw InputError(text("--out ", out, ": cannot be written: ", e.what()));
@@ -115,12 +122,21 @@ void RunLog::write_record(const StepChanges* changes) {
               {"bits_per_byte", r.bits_per_byte / n}, {"grad_norm", grad_norm}, {"lr", r.lr}, {"tokens_per_s", r.tokens / r.seconds},
               {"utilisation", r.flops / r.seconds / peak_}, {"seconds", r.seconds / n}};
     if (record_every_ > 1) line["steps"] = r.steps;
-    if (scales_loss_) line["loss_scale"] = r.progress.loss_scale.value, line["skipped"] = r.progress.loss_scale.skipped;
+    std::vector<Scalar> curves{{"train/loss", loss}, {"train/bits_per_byte", r.bits_per_byte / n}, {"train/grad_norm", grad_norm}, {"train/lr", r.lr},
+                               {"train/tokens_per_s", r.tokens / r.seconds}};
+    if (scales_loss_) {
+        line["loss_scale"] = r.progress.loss_scale.value, line["skipped"] = r.progress.loss_scale.skipped;
+        curves.push_back({"train/loss_scale", r.progress.loss_scale.value});
+        curves.push_back({"train/skipped", double(r.progress.loss_scale.skipped)});
+    }
     if (changes) {
         line["stale"] = by_group(*changes, &GroupChange::stale);
         line["update"] = by_group(*changes, &GroupChange::update_ratio);
+        add_by_group(curves, "stale", *changes, &GroupChange::stale);
+        add_by_group(curves, "update", *changes, &GroupChange::update_ratio);
     }
     write(line.dump());
+    tensorboard_->add(r.progress.step, curves);
     write_spike("loss", loss_spikes_.push(loss), r.progress);
     write_spike("grad_norm", norm_spikes_.push(grad_norm), r.progress);
 }
@@ -164,13 +180,17 @@ void RunLog::show(const StepReport& r) {
 void RunLog::validation(const Progress& p, const std::vector<ValidReport>& reports, const std::vector<DrawnTokens>& drawn) {
     close_line();
     json sets = json::object();
+    std::vector<Scalar> curves;
     ValidReport all;
     double nats = 0, bits = 0;
     for (const ValidReport& r : reports) {
         sets[r.name] = json{{"loss", r.loss}, {"bits_per_byte", r.bits_per_byte}, {"tokens", r.tokens}, {"bytes", r.bytes}};
+        curves.push_back({"valid/" + r.name + "/bits_per_byte", r.bits_per_byte});
+        curves.push_back({"valid/" + r.name + "/loss", r.loss});
         nats += r.loss * double(r.tokens), bits += r.bits_per_byte * double(r.bytes);
         all.tokens += r.tokens, all.bytes += r.bytes;
     }
+    tensorboard_->add(p.step, curves);
     json taken = json::object();
     for (const DrawnTokens& d : drawn) taken[d.name] = d.tokens;
     write(json{{"step", p.step}, {"tokens", p.tokens},
@@ -193,6 +213,7 @@ void RunLog::sample(const Progress& p, const std::string& prompt, const std::str
 void RunLog::sync() {
     write_record(nullptr);
     if (fsync(fileno(file_)) != 0) throw Error(text(path_, ": cannot be written: ", std::strerror(errno)));
+    tensorboard_->sync();
 }
 
 void RunLog::overrides(const Progress& p, const std::vector<Override>& overrides) {

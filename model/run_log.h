@@ -1,12 +1,14 @@
-// What a run shows and writes down: the live progress line, OUT/log.jsonl (one JSON object a step), the resolved config.
+// What a run shows and writes down: the live progress line, OUT/log.jsonl (one JSON object a step), the same curves for TensorBoard, the resolved config.
 #pragma once
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "continuation.h"
 #include "spikes.h"
+#include "tensorboard.h"
 #include "trainer.h"
 
 namespace clover {
@@ -14,7 +16,7 @@ namespace clover {
 /// The folder of one run.
 class RunLog {
 public:
-    /// Makes OUT with OUT/config.toml and opens OUT/log.jsonl. A resumed run keeps the lines up to `resumed_step` and drops later
+    /// Makes OUT with OUT/config.toml and opens OUT/log.jsonl and a file in OUT/tensorboard. A resumed run keeps the lines up to `resumed_step` and drops later
     /// ones, so that the file reads as if the run had never stopped. Throws InputError if OUT cannot be written or another process
     /// is writing it.
     RunLog(const std::string& out, const Config& config, int64_t resumed_step, double matmul_peak);
@@ -50,6 +52,7 @@ private:
         void add(const StepReport& r);
     } record_;
     SpikeDetector loss_spikes_, norm_spikes_;
+    std::optional<TensorboardWriter> tensorboard_;
 
     void write_record(const StepChanges* changes);
     void write_spike(const char* what, const std::optional<Spike>& spike, const Progress& p);
