@@ -43,7 +43,7 @@ void release(void* p, size_t bytes) {
 void copy(Context&, void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
 
 const Device cpu{"cpu",     {available, allocate, release, copy, copy}, gemm_cpu,          norm_cpu,        gelu_cpu, embedding_cpu,
-                 attention_cpu, cross_entropy_cpu,          elementwise_cpu, optimizer_cpu, adamw_cpu};
+                 attention_cpu, cross_entropy_cpu,          elementwise_cpu, optimizer_cpu, adamw_cpu, adafactor_cpu};
 
 }  // namespace
 

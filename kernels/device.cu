@@ -125,7 +125,7 @@ CudaState& cuda_state(Context& ctx) { return state_of(ctx); }
 
 const Device* cuda_device(std::string& why_not) {
     static const Device device{"cuda",         {available, allocate, release, to_host, from_host}, gemm_cuda, norm_cuda, gelu_cuda, embedding_cuda,
-                               attention_cuda, cross_entropy_cuda, elementwise_cuda, optimizer_cuda, adamw_cuda};
+                               attention_cuda, cross_entropy_cuda, elementwise_cuda, optimizer_cuda, adamw_cuda, adafactor_cuda};
     why_not = obstacle();
     return why_not.empty() ? &device : nullptr;
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include <string>
 
+#include "adafactor.h"
 #include "adamw.h"
 #include "attention.h"
 #include "cross_entropy.h"
@@ -38,6 +39,7 @@ struct Device {
     ElementwiseOps elementwise;
     OptimizerOps optimizer;
     AdamwOps adamw;
+    AdafactorOps adafactor;
 };
 
 /// "cpu", "cuda", or "auto": cuda where the build has it and the machine a GPU, else cpu. Throws InputError saying what is missing.

@@ -113,7 +113,8 @@ __device__ inline void for_tile(const WeightsView& w, F& f) {
     const int64_t first_segment = *shared;
     __syncthreads();
     for (int64_t k = first_segment; k < w.segment_count; k++) {
-        const Segment s = warp_segment(w.segments + k);
+        Segment s = warp_segment(w.segments + k);
+        s.index = uint32_t(k);
         if (s.first >= end) return;
         Change change;
         for_elements<width>(s, max(begin, s.first), min(end, s.first + s.count), change, f);

@@ -21,7 +21,7 @@ struct Segment {
     int64_t element = 0;       // place of the first in the whole parameter, a multiple of 4
     int64_t columns = 0;       // of the whole parameter where it is a matrix, else 0
     uint32_t coarse = 0;       // 1: an f32 master holds only numbers of bf16, as if it were stored in that
-    uint32_t unused = 0;
+    uint32_t index = 0;        // its place among the segments; the loops over them set it
 };
 static_assert(sizeof(Segment) == 48);
 constexpr int64_t segment_words = sizeof(Segment) / sizeof(int32_t);

@@ -1,4 +1,4 @@
-#include "pointwise_device.h"
+#include "optimizer_golden.h"
 
 using namespace clover;
 using namespace clover::test;
@@ -140,6 +140,24 @@ TEST_SUITE("adamw") {
             for (int64_t n : {5000, 200000}) check_against_f64(device, n, scattered(n), 5, with_copy), check_against_f64(device, n, scattered(n), 5, low_master);
             // Cuts between threads fall into a long segment, between segments and at block ends.
             check_against_f64(device, 200000, {{5, 16384, 0.1f}, {16389, 49152, 0}, {70000, 100000, 0.1f}, {170000, 1, 0}, {170001, 29999, 0.2f}}, 5, with_copy);
+        }
+    }
+    TEST_CASE("PyTorch's AdamW: 25 steps, two groups of weight decay") {
+        const OptimizerGolden golden;
+        for (const Device& device : test_devices()) {
+            INFO(on(device));
+            std::vector<Segment> segments;
+            for (int k = 0; k < 3; k++) segments.push_back({OptimizerGolden::first[k], OptimizerGolden::count[k], k < 2 ? 0.1f : 0.0f});
+            Arena arena(OptimizerGolden::elements, segments);
+            fill(arena.master, golden.arena("param"));
+            for (Owned* zero : {&arena.m, &arena.v}) zero->fill([](int64_t) { return 0.0; });
+            arena.grad_scale.set(0, 1);
+            TestContext ctx(device);
+            for (int64_t t = 1; t <= OptimizerGolden::steps; t++) {
+                fill(arena.grad, golden.arena("grad", t - 1));
+                run(ctx, arena.call(t));
+            }
+            golden.check(arena.master.values(), "adamw");
         }
     }
     TEST_CASE("a scale that is not a number leaves everything as it is") {
