@@ -3,7 +3,7 @@
 //   state.json               step, samples and tokens consumed, loss scale, fingerprints of tokenizer and data, format version
 //   tokenizer.json or .model the tokenizer, where it is not the built-in one
 //   parameters.safetensors   every parameter under its name: what the optimizer adds to, f32 or (recipes bf16, bf16-sr) bf16
-//   optimizer.safetensors    m.NAME and v.NAME, f32 (or bf16: precision.moments)
+//   optimizer.safetensors    m.NAME and v.NAME, f32 (or bf16: precision.moments); of adafactor r.NAME and c.NAME of a factored matrix, v.NAME else
 //   manifest.json            size and CRC-32 of each file (checkpoint_directory.h)
 // The copies that the forward pass reads follow from the f32 values and the step, and need not be stored.
 #pragma once

@@ -21,7 +21,7 @@ enum class Bias : uint8_t { all, output, none };
 /// xavier: as normal, but the token embedding is uniform(±√(6 / (vocab + hidden))) (StableEmbedding).
 /// fan_in: N(0, 1 / inputs), residual projections further divided by √(2·layers); embedding N(0, 1 / hidden).
 enum class Init : uint8_t { normal, xavier, fan_in };
-enum class OptimizerName : uint8_t { adamw, adam };
+enum class OptimizerName : uint8_t { adamw, adam, adafactor };
 
 struct ModelConfig {
     std::string family;  // bloom | gopher
@@ -70,6 +70,10 @@ struct OptimizerConfig {
     int64_t warmup = 0, decay = 0;  // in the unit of the schedule; decay counts from the start of the run, 0: the whole run
     Schedule schedule = Schedule::cosine_samples;
     double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1, clip = 1.0;
+    // Of adafactor (kernels/adafactor.h).
+    bool relative_step = false, parameter_scale = false, momentum = false;
+    double update_clip = 1.0, decay_exponent = 0.8;
+    int64_t min_factored = 128;
 };
 
 struct CheckpointConfig {

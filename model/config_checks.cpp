@@ -44,6 +44,11 @@ void check_optimizer(const Draft& d, const std::string& origin) {
             d.said("optimizer.warmup"), " must not be longer than ", d.said("optimizer.decay"));
     require(o.name != OptimizerName::adam || o.weight_decay == 0, d.blame({"optimizer.weight_decay", "optimizer.name"}, origin), ": ",
             d.said("optimizer.name"), " has no weight decay, but ", d.said("optimizer.weight_decay"), "; use optimizer.name = \"adamw\"");
+    const std::pair<const char*, bool> adafactors[] = {{"optimizer.relative_step", o.relative_step}, {"optimizer.parameter_scale", o.parameter_scale}, {"optimizer.momentum", o.momentum}};
+    for (const auto& [key, set] : adafactors)
+        require(!set || o.name == OptimizerName::adafactor, d.blame({key, "optimizer.name"}, origin), ": ", d.said(key), " is of adafactor, but ", d.said("optimizer.name"));
+    require(o.name != OptimizerName::adafactor || d.config.precision.moments == Storage::f32, d.blame({"precision.moments", "optimizer.name"}, origin), ": ",
+            d.said("precision.moments"), " is for Adam, but ", d.said("optimizer.name"), ", which keeps f32");
 }
 
 void check_data(const Draft& d, const std::string& origin) {

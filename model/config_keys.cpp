@@ -23,7 +23,7 @@ constexpr std::string_view recipe_spellings[] = {"fp32", "mixed", "bf16", "bf16-
 constexpr std::string_view storage_spellings[] = {"f32", "bf16"};
 constexpr std::string_view only_spellings[] = {"all", "embedding", "gains", "biases", "matrices"};
 constexpr std::string_view schedule_spellings[] = {"cosine-samples", "cosine-steps", "linear-samples", "linear-steps", "constant"};
-constexpr std::string_view optimizer_spellings[] = {"adamw", "adam"};
+constexpr std::string_view optimizer_spellings[] = {"adamw", "adam", "adafactor"};
 constexpr std::string_view order_spellings[] = {"megatron", "epochs"};
 
 const std::vector<std::string_view>& presets_or_none() {
@@ -129,7 +129,7 @@ std::vector<Key> make_keys() {
          "steps between counts of what a step changed: fraction of parameters that kept their stored value, size of the update; 0: never", ""},
 
         {"optimizer", "name", Choice{ENUM_AT(optimizer.name), optimizer_spellings}, by_family("'adamw'", "'adam'"),
-         "adamw decays weights, adam does not", "type optimizer"},
+         "adamw decays weights, adam does not; adafactor keeps the second moment of a matrix as means of rows and columns", "type optimizer"},
         {"optimizer", "lr", Number{AT(optimizer.lr), 0, 100, false, true}, required("the preset's"),
          "highest learning rate", "learning_rate max_lr peak_lr"},
         {"optimizer", "min_lr", Number{AT(optimizer.min_lr), 0, 100, true, true}, derived("the preset's, else lr / 10"),
@@ -143,15 +143,27 @@ std::vector<Key> make_keys() {
         {"optimizer", "schedule", Choice{ENUM_AT(optimizer.schedule), schedule_spellings}, by_family("'cosine-samples'", "'cosine-steps'"),
          "after the warm-up a cosine or a line down to min_lr, counted in samples (BLOOM: cosine-samples) or steps (Gopher: cosine-steps), or constant", "lr_decay_style scheduler lr_scheduler"},
         {"optimizer", "beta1", Number{AT(optimizer.beta1), 0, 1, true, false}, fixed("0.9"),
-         "Adam's decay of the mean gradient", "adam_beta1"},
+         "Adam's decay of the mean gradient; adafactor's, with momentum, of the mean update", "adam_beta1"},
         {"optimizer", "beta2", Number{AT(optimizer.beta2), 0, 1, true, false}, fixed("0.95"),
          "Adam's decay of the mean squared gradient", "adam_beta2"},
         {"optimizer", "eps", Number{AT(optimizer.eps), 0, 1, false, true}, fixed("1e-8"),
          "added to Adam's denominator", "adam_eps epsilon"},
         {"optimizer", "weight_decay", Number{AT(optimizer.weight_decay), 0, 10, true, true}, by_family("0.1", "0.0"),
-         "decoupled weight decay of the matrices (adamw)", "wd"},
+         "decoupled weight decay of the matrices (adamw, adafactor)", "wd"},
         {"optimizer", "clip", Number{AT(optimizer.clip), 0, 1e6, true, true}, fixed("1.0"),
          "largest global gradient norm; 0: no clipping", "clip_grad grad_clip max_grad_norm gradient_clip"},
+        {"optimizer", "relative_step", Boolean{AT(optimizer.relative_step)}, fixed("false"),
+         "adafactor: the learning rate is min(0.01, 1 / √step), and not lr and its schedule", ""},
+        {"optimizer", "parameter_scale", Boolean{AT(optimizer.parameter_scale)}, fixed("false"),
+         "adafactor: the learning rate is times the root mean square of each parameter, or 0.001 if that is more", "multiply_by_parameter_scale scale_parameter"},
+        {"optimizer", "momentum", Boolean{AT(optimizer.momentum)}, fixed("false"),
+         "adafactor: keep a mean of the updates", ""},
+        {"optimizer", "update_clip", Number{AT(optimizer.update_clip), 0, 1e6, false, true}, fixed("1.0"),
+         "adafactor: largest root mean square of a parameter's update, before the learning rate", "clip_threshold clipping_threshold"},
+        {"optimizer", "decay_exponent", Number{AT(optimizer.decay_exponent), 0, 1, false, true}, fixed("0.8"),
+         "adafactor: the second moment decays by 1 - step ^ -decay_exponent", "decay_rate decay_pow"},
+        {"optimizer", "min_factored", Integer{AT(optimizer.min_factored), 0, 1 << 24}, fixed("128"),
+         "adafactor: smaller sides keep a matrix whole; 0: none does", "min_dim_size_to_factor"},
 
         {"precision", "recipe", Choice{ENUM_AT(precision.recipe), recipe_spellings}, by_family("'bf16-master'", "'mixed'"),
          "dtypes of parameters, activations and the optimizer's copy, and how updates are rounded (optim/recipe.h)", "precision dtype bf16 fp16"},

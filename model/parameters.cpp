@@ -161,8 +161,24 @@ Parameters::Parameters(const ParameterTable& t, const Config& config, bool train
     if (!training) return;
     gradients.place(grad, Dtype::f32, {n});
     if (config.precision.accumulate == Storage::bf16 || config.precision.reduce == Storage::bf16) gradients.place(low_grad, Dtype::bf16, {n});
-    for (Tensor* moments : {&m, &v}) optimizer.place(*moments, dtype_of_storage(config.precision.moments), {n});
+    place_optimizer(config, optimizer);
     optimizer.place(changes, Dtype::f32, {count, 3});
+}
+
+void Parameters::place_optimizer(const Config& config, Arena& optimizer) {
+    const int64_t n = table.element_count(), count = int64_t(host_segments_.size());
+    const bool adafactor = config.optimizer.name == OptimizerName::adafactor;
+    if (!adafactor || config.optimizer.momentum) optimizer.place(m, dtype_of_storage(config.precision.moments), {n});
+    if (!adafactor) return optimizer.place(v, dtype_of_storage(config.precision.moments), {n});
+    std::vector<int64_t> totals;
+    for (const Parameter& p : table.all()) totals.push_back(p.count);
+    const AdafactorLayout& layout = factored.layout.emplace(host_segments_, totals, config.optimizer.min_factored);
+    optimizer.place(factored.state, Dtype::f32, {layout.state});
+    optimizer.place(factored.squares, Dtype::f32, {count, 3});
+    optimizer.place(factored.factors, Dtype::i32, {count, factors_words});
+    if (layout.tiles.empty()) return;
+    optimizer.place(factored.tiles, Dtype::i32, {int64_t(layout.tiles.size()), tile_words});
+    optimizer.place(factored.sums, Dtype::f32, {layout.sums});
 }
 
 Weights Parameters::weights(int64_t step) const {
@@ -178,9 +194,31 @@ std::vector<NamedTensor> Parameters::named(const std::string& prefix, const Tens
 std::vector<NamedTensor> Parameters::values() const { return named("", master); }
 
 std::vector<NamedTensor> Parameters::optimizer_state() const {
-    std::vector<NamedTensor> all = named("m.", m), second = named("v.", v);
-    all.insert(all.end(), second.begin(), second.end());
+    std::vector<NamedTensor> all;
+    if (m.present()) all = named("m.", m);
+    if (factored.layout) {
+        append_factored_state(all);
+    } else {
+        const std::vector<NamedTensor> second = named("v.", v);
+        all.insert(all.end(), second.begin(), second.end());
+    }
     return all;
+}
+
+// r.NAME and c.NAME of a factored matrix, v.NAME of what is not factored.
+void Parameters::append_factored_state(std::vector<NamedTensor>& to) const {
+    const auto part = [&](int64_t first, int64_t n) { return factored.state.reshaped({factored.state.count(), 1}).row_range(first, n); };
+    for (size_t k = 0; k < table.all().size(); k++) {
+        const Parameter& p = table.all()[k];
+        const Factors& f = factored.layout->factors[k];
+        if (f.factored()) {
+            to.push_back({"r." + p.name, part(f.state, f.rows).reshaped({f.rows})});
+            to.push_back({"c." + p.name, part(f.state + f.rows, f.columns).reshaped({f.columns})});
+        } else {
+            const Tensor v_part = part(f.state, p.count);
+            to.push_back({"v." + p.name, p.shape.size() == 1 ? v_part.reshaped({p.count}) : v_part.reshaped({p.shape[0], p.shape[1]})});
+        }
+    }
 }
 
 Tensor Parameters::slice(const Tensor& arena, const Parameter& p) {
@@ -217,6 +255,10 @@ void Parameters::initialise(Context& ctx, const ModelConfig& config, uint64_t se
 
 void Parameters::refresh(Context& ctx, int64_t step) {
     ctx.device.memory.from_host(ctx, segments_.data, host_segments_.data(), segments_.bytes());
+    if (factored.layout) {
+        ctx.device.memory.from_host(ctx, factored.factors.data, factored.layout->factors.data(), factored.factors.bytes());
+        if (factored.tiles.present()) ctx.device.memory.from_host(ctx, factored.tiles.data, factored.layout->tiles.data(), factored.tiles.bytes());
+    }
     ctx.device.optimizer.refresh(ctx, weights(step));
 }
 

@@ -4,6 +4,7 @@
 // All parameters lie in one flat space of elements: parameter p is elements [p.offset, p.offset + p.count) of every arena
 // (f32 values, bf16 copies, gradients, moments). Offsets are multiples of 64 elements; the padding between stays zero.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,7 +73,12 @@ public:
     Tensor copy;      // (elements) bf16 or f16: what the forward pass reads where the recipe says so, else absent
     Tensor grad;      // (elements) f32
     Tensor low_grad;  // (elements) bf16: sums over micro-batches, or what ranks exchange, where precision.accumulate or .reduce says so, else absent
-    Tensor m, v;      // (elements) f32 or bf16: Adam's moments
+    Tensor m, v;      // (elements) f32 or bf16: Adam's moments; adafactor has m with optimizer.momentum alone
+    /// Of adafactor (kernels/adafactor.h), else absent.
+    struct Factored {
+        std::optional<AdafactorLayout> layout;
+        Tensor factors, tiles, state, sums, squares;
+    } factored;
     Tensor changes;   // (parameters, 3) f32: what the last step that was asked for it did to each (kernels/optimizer.h)
 
     /// Master and copy as the optimizer takes them at `step`.
@@ -96,6 +102,8 @@ private:
     std::vector<Segment> host_segments_;
     uint64_t seed_;
     std::vector<NamedTensor> named(const std::string& prefix, const Tensor& arena) const;
+    void place_optimizer(const Config& config, Arena& optimizer);
+    void append_factored_state(std::vector<NamedTensor>& to) const;
 };
 
 /// Copies values (to.count()) to the device's tensor, rounded to its dtype.
