@@ -76,7 +76,7 @@ OptimizerBench bench_optimizer(Config config, const Device& device, int64_t step
     };
     OptimizerBench b{};
     b.device = device.name, b.recipe = to_string(config.precision.recipe), b.optimizer = to_string(config.optimizer.name);
-    b.parameters = table.parameter_count(), b.steps = steps, b.bytes = update_traffic_bytes(parameters);
+    b.parameters = table.parameter_count(), b.steps = steps, b.bytes = update_traffic_bytes(config, parameters);
     copy();
     std::vector<double> copies{copy()}, seconds, ratios;
     for (int64_t step = 0; step <= steps; step++) {

@@ -108,7 +108,8 @@ StepReport Trainer::step() {
     const Batch& batch = loader_->next();
     CLOVER_CHECK(batch.first == progress_.samples, "batch ", batch.first, " at sample ", progress_.samples);
     const int64_t global_batch = batch.global_batch;
-    const double lr = learning_rate(learning_rate_of(config_), progress_.step + 1, progress_.samples);
+    const double lr = config_.optimizer.relative_step ? adafactor_relative_step(progress_.step + 1)
+                                                      : learning_rate(learning_rate_of(config_), progress_.step + 1, progress_.samples);
 
     forward_backward(batch);
     ctx_.device.elementwise.sum_of_squares(ctx_, square_sum_, parameters_.grad);

@@ -16,6 +16,6 @@ struct Update {
 size_t update_workspace_bytes(const Device& device, const Config& config, const Parameters& parameters);
 void update(Context& ctx, const Config& config, const Parameters& parameters, const Update& u);
 /// What update() reads and writes.
-size_t update_traffic_bytes(const Parameters& parameters);
+size_t update_traffic_bytes(const Config& config, const Parameters& parameters);
 
 }  // namespace clover

@@ -159,6 +159,8 @@ const std::map<std::string, std::string> other_values = {
     {"optimizer.start_lr", "1e-6"}, {"optimizer.warmup", "100"}, {"optimizer.decay", "1000"}, {"optimizer.schedule", "constant"},
     {"optimizer.beta1", "0.8"}, {"optimizer.beta2", "0.999"}, {"optimizer.eps", "1e-6"}, {"optimizer.weight_decay", "0.01"},
     {"optimizer.clip", "0"}, {"precision.recipe", "fp32"}, {"checkpoint.every", "5"}, {"checkpoint.keep", "0"}, {"checkpoint.start", "runs/other"},
+    {"optimizer.relative_step", "true"}, {"optimizer.parameter_scale", "true"}, {"optimizer.momentum", "true"}, {"optimizer.update_clip", "2"},
+    {"optimizer.decay_exponent", "0.7"}, {"optimizer.min_factored", "0"},
     {"data.split", "[949, 50, 1]"}, {"data.order", "epochs"}, {"data.end_of_document", "</s>"}, {"data.train_on_eod", "false"},
     {"data.train_after_eod", "false"}, {"data.reset_attention", "true"}, {"data.reset_positions", "true"},
     {"train.record_every", "10"}, {"train.stats_every", "10"}, {"precision.accumulate", "bf16"}, {"precision.reduce", "bf16"},
@@ -175,6 +177,8 @@ TEST_CASE("every key of the reference, when changed, changes the resolved printo
         std::vector<std::string> base, changed;
         if (key == "train.ramp_up") base = {"train.global_batch=4"};
         if (key == "optimizer.name") base = {"optimizer.weight_decay=0"};
+        for (const char* adafactors : {"relative_step", "parameter_scale", "momentum"})
+            if (key == std::string("optimizer.") + adafactors) base = {"optimizer.name=adafactor"};
         if (key == "precision.only") base = {"precision.recipe=bf16"};
         if (key == "data.reset_positions") base = {"model.position=learned"};
         if (key == "model.head_size") base = {"model.hidden=32", "model.heads=2", "model.ffn=100"};
@@ -216,6 +220,7 @@ TEST_CASE("the spelling of every enumerator") {
     CHECK(to_string(Schedule::cosine_steps) == "cosine-steps");
     CHECK(to_string(Schedule::constant) == "constant");
     CHECK(to_string(OptimizerName::adamw) == "adamw");
+    CHECK(to_string(OptimizerName::adafactor) == "adafactor");
     CHECK(to_string(OptimizerName::adam) == "adam");
 }
 
