@@ -29,7 +29,8 @@ OBJECTS  := $(SOURCES:%.cpp=$(BUILD)/%.o)
 TEST_OBJECTS := $(TESTS:%.cpp=$(BUILD)/%.o)
 
 # These only call others, or build nothing: what is installed is asked for when something is built.
-CALLERS := all deps test-packages corpus-packages corpus demo demo-gopher test bench simt bench-simt cuda-report gpu-check fuzz clean help
+EXPERIMENTS := $(patsubst ablations/%/experiment.toml,%,$(wildcard ablations/*/experiment.toml))
+CALLERS := all deps ablations $(EXPERIMENTS:%=ablation-%) test-packages corpus-packages corpus demo demo-gopher test bench simt bench-simt cuda-report gpu-check fuzz clean help
 BUILDS  := $(filter-out $(CALLERS),$(or $(MAKECMDGOALS),all))
 .DEFAULT_GOAL := all
 .PHONY: $(CALLERS)
@@ -126,6 +127,15 @@ test: deps test-packages ## build and run every test; ends with "N passed, M fai
 bench: all ## speed of training steps against this machine's matrix-product peak
 	@for c in 10m 124m gopher-10m gopher-124m; do for r in fp32 bf16-master; do \
 	    ./clover bench train configs/bench-$$c.toml --set precision.recipe=$$r || exit 1; done; done
+
+# VARIANT=relative for another variant, QUICK=1 to check the machinery alone, RUNS=1 for one run at a time.
+ABLATION = ./clover ablation $(VARIANT:%=--variant %) $(if $(QUICK),--quick) $(RUNS:%=--jobs %)
+
+ablations: corpus ## repeat the papers' experiments, one after the other; QUICK=1 only checks the machinery; RUNS=N runs at a time
+	@for e in $(EXPERIMENTS); do $(ABLATION) ablations/$$e || exit 1; done
+
+$(EXPERIMENTS:%=ablation-%): ablation-%: corpus
+	@$(ABLATION) ablations/$*
 
 simt: deps ## build ./clover-simt: the program with its device cuda run by the harness, on the CPU
 	@$(MAKE) --no-print-directory -j$(JOBS) clover-simt

@@ -16,6 +16,7 @@
 #include "model/flops.h"
 #include "model/run_log.h"
 #include "report/commands.h"
+#include "report/ablation.h"
 
 using namespace clover;
 
@@ -252,6 +253,7 @@ int run(int argc, char** argv) {
     std::vector<DataCommand> more_commands = add_data_commands(app);
     more_commands.push_back(add_eval_command(app));
     more_commands.push_back(add_report_command(app));
+    more_commands.push_back(add_ablation_command(app));
     check_command(app, argc - 1, argv + 1);
     try {
         app.parse(argc, argv);

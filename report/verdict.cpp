@@ -72,12 +72,17 @@ std::string html_table(const Table& table) {
 
 /// What is said around the tables, in order: a heading and its text.
 std::vector<std::pair<std::string, std::string>> statements(const Verdict& v) {
-    return {{"Source", v.source}, {"The paper's finding", v.finding}, {"Reproduced here", (v.reproduced ? "yes" : "no") + (v.remark.empty() ? "" : ". " + v.remark)},
+    return {{"Source", v.source}, {"The paper's finding", v.finding}, {"Reproduced here", to_string(v.reproduced) + (v.remark.empty() ? "" : ". " + v.remark)},
             {"What differs", v.difference}};
 }
 std::string measured(const Verdict& v) { return "Measured on " + v.date + ", on " + v.machine + ", in " + v.wall_time + "."; }
 
 }  // namespace
+
+std::string to_string(Reproduced r) {
+    const char* words[] = {"no", "partly", "yes", "not judged"};
+    return words[size_t(r)];
+}
 
 std::string shown(double value) {
     const double a = std::fabs(value);
@@ -106,7 +111,7 @@ std::string to_markdown(const Verdict& v, int level) {
 }
 
 std::string to_html(const Verdict& v) {
-    std::string out = "<section class=\"verdict " + std::string(v.reproduced ? "yes" : "no") + "\">\n<h2>" + escape_xml(v.title) + "</h2>\n";
+    std::string out = "<section class=\"verdict " + std::string(v.reproduced == Reproduced::yes ? "yes" : v.reproduced == Reproduced::no ? "no" : "open") + "\">\n<h2>" + escape_xml(v.title) + "</h2>\n";
     for (const auto& [heading, said] : statements(v))
         if (!said.empty()) out += "<p><b>" + escape_xml(heading) + ":</b> " + escape_xml(said) + "\n";
     if (!v.rows.empty()) out += html_table(arms_table(v));

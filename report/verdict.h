@@ -1,6 +1,7 @@
 // The verdict on an experiment: what a paper found, what was measured here, and whether the two agree. The experiment's runner fills it; it is shown as Markdown
 // (ablations/NAME/README.md) and as a section of the report's page.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct VerdictPlot {
     std::string file, caption;
 };
 
+enum class Reproduced : uint8_t { no, partly, yes, not_judged };
+
 struct Verdict {
     std::string title;               // "Gopher precision"
     std::string source;              // "Rae et al. 2021, Appendix C.3, Figure A8"
@@ -36,13 +39,15 @@ struct Verdict {
     std::vector<std::string> metrics;
     std::vector<VerdictRow> rows;
     std::vector<VerdictCheck> checks;
-    bool reproduced = false;
+    Reproduced reproduced = Reproduced::no;
     std::string remark;              // what there is to say about it; may be empty
     std::string command;             // what repeats it
     std::string date, machine, wall_time;
     std::vector<VerdictPlot> plots;  // Markdown only: the page has its own curves
 };
 
+/// "yes", "partly", "no", "not judged".
+std::string to_string(Reproduced);
 /// Whole, from the heading (`level` 1: "# ") on.
 std::string to_markdown(const Verdict& verdict, int level = 1);
 /// A <section> for the page.

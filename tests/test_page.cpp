@@ -125,7 +125,7 @@ TEST_SUITE("page") {
         PageOptions o;
         o.verdicts.emplace_back();
         o.verdicts[0].title = "An experiment";
-        o.verdicts[0].reproduced = true;
+        o.verdicts[0].reproduced = Reproduced::yes;
         const std::string page = to_page({run}, o);
         CHECK(page.find("<h2>An experiment</h2>") < page.find("Final values"));
     }

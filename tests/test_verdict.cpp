@@ -18,7 +18,7 @@ Verdict example() {
     v.metrics = {"final loss", "seconds"};
     v.rows = {{"fp32", {{2, 2.5312, 0.00123}, {2, 10, 0}}}, {"bf16", {{2, 2.9, 0.25}, {0, 0, 0}}}};
     v.checks = {{"bf16 above fp32", "difference by seed", {0.4, 0.5}, "> 0.1", true}};
-    v.reproduced = true;
+    v.reproduced = Reproduced::yes;
     v.command = "make ablations";
     v.date = "2026-12-01", v.machine = "2 cores", v.wall_time = "5 minutes";
     v.plots = {{"loss.svg", "loss"}};
