@@ -1,7 +1,7 @@
 # Clover. `make help` lists the commands.
 #
 # Overridable: CXX, ARCH (instruction set flags), SAN=1 (AddressSanitizer and UBSan) or SAN=thread, BUILD (folder of the objects),
-# JOBS (compilers at a time); CUDA and GPU_ARCH (cuda.mk).
+# JOBS (compilers, and runs of experiments, at a time); CUDA and GPU_ARCH (cuda.mk).
 
 CXX      ?= g++
 ARCH     ?= -march=native
@@ -128,10 +128,10 @@ bench: all ## speed of training steps against this machine's matrix-product peak
 	@for c in 10m 124m gopher-10m gopher-124m; do for r in fp32 bf16-master; do \
 	    ./clover bench train configs/bench-$$c.toml --set precision.recipe=$$r || exit 1; done; done
 
-# VARIANT=relative for another variant, QUICK=1 to check the machinery alone, RUNS=1 for one run at a time.
-ABLATION = ./clover ablation $(VARIANT:%=--variant %) $(if $(QUICK),--quick) $(RUNS:%=--jobs %)
+# VARIANT=relative for another variant, QUICK=1 to check the machinery alone, JOBS=1 for one run at a time.
+ABLATION = ./clover ablation --jobs $(JOBS) $(VARIANT:%=--variant %) $(if $(QUICK),--quick)
 
-ablations: corpus ## repeat the papers' experiments, one after the other; QUICK=1 only checks the machinery; RUNS=N runs at a time
+ablations: corpus ## repeat the papers' experiments, one after the other; QUICK=1 only checks the machinery, JOBS=N runs at a time
 	@for e in $(EXPERIMENTS); do $(ABLATION) ablations/$$e || exit 1; done
 
 $(EXPERIMENTS:%=ablation-%): ablation-%: corpus

@@ -31,12 +31,12 @@ double max_of(const Points& points) {
 double json_value(const std::string& printed, const Metric& m) {
     const nlohmann::json all = nlohmann::json::parse(printed, nullptr, false);
     require(!all.is_discarded(), "[[command]] ", m.command, ": did not print JSON");
-    try {
-        const nlohmann::json& value = all.at(nlohmann::json::json_pointer(m.at));
-        return value.is_number() ? value.get<double>() : not_measured;
-    } catch (const nlohmann::json::exception&) {
-        throw InputError(text("metric ", m.name, ": what [[command]] ", m.command, " printed has nothing at ", m.at));
-    }
+    // Below a null nothing was measured (a length that the model cannot take, say); elsewhere it is a mistake.
+    nlohmann::json::json_pointer at(m.at);
+    while (!all.contains(at) && !at.empty()) at = at.parent_pointer();
+    const nlohmann::json& value = all.at(at);
+    require(value.is_null() || at.to_string() == m.at, "metric ", m.name, ": what [[command]] ", m.command, " printed has nothing at ", m.at);
+    return value.is_number() ? value.get<double>() : not_measured;
 }
 
 const MeasuredRun* find_run(const std::vector<MeasuredRun>& runs, const std::string& arm, int64_t seed) {

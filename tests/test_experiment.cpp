@@ -153,7 +153,7 @@ TEST_SUITE("experiment") {
         m.series = "loss";
         const auto value = [&](Take take, double fraction = 0.5) {
             m.take = take, m.fraction = fraction;
-            return metric_of(m, r, [](const std::string&) { return R"({"sets": [{"loss": 2.5}]})"; });
+            return metric_of(m, r, [](const std::string&) { return R"({"sets": [{"loss": 2.5}], "refused": null})"; });
         };
         CHECK(value(Take::mean) == 1.5);
         CHECK(value(Take::last) == 1);
@@ -166,6 +166,8 @@ TEST_SUITE("experiment") {
         CHECK(value(Take::json) == 2.5);
         m.at = "/sets/1/loss";
         CHECK_THROWS_AS(value(Take::json), InputError);
+        m.at = "/refused/loss";
+        CHECK(std::isnan(value(Take::json)));
         r.diverged = true, m.limit = 100;
         CHECK(std::isnan(value(Take::mean)));
         CHECK(value(Take::diverged) == 1);
