@@ -23,7 +23,10 @@ namespace clover {
 namespace {
 
 volatile sig_atomic_t stop_requested = 0;  // a signal handler can reach nothing else
-void request_stop(int) { stop_requested = 1; }
+void request_stop(int signal_number) {
+    stop_requested = 1;
+    signal(signal_number, SIG_DFL);  // a second one ends this process at once, and the runs with it
+}
 
 int64_t cores() { return std::max<int64_t>(1, std::thread::hardware_concurrency()); }
 

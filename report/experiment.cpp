@@ -26,7 +26,7 @@ public:
         return text(origin_, ":", (node ? node->source() : table_.source()).begin.line, name_.empty() ? "" : ": [" + name_ + "]");
     }
     const toml::node* take(const char* key, bool required = false) {
-        known_.push_back(key);
+        if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.push_back(key);
         const toml::node* node = table_.get(key);
         require(node || !required, place(), ": `", key, "` is missing");
         return node;

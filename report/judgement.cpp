@@ -183,7 +183,7 @@ std::vector<Chart> charts_of(const Experiment& e, const ExperimentVariant& v, co
 std::string results_csv(const Experiment& e, const ExperimentVariant& v, const std::vector<MeasuredRun>& runs) {
     std::string csv = "variant,arm,seed";
     for (const Metric& m : e.metrics) csv += text(",", csv_field(m.name));
-    csv += ",diverged,wall_seconds\n";
+    csv += ",not_finite,wall_seconds\n";
     for (const MeasuredRun& r : runs) {
         csv += text(v.name, ",", r.arm, ",", r.seed);
         for (const Metric& m : e.metrics) csv += text(",", csv_number(r.metrics.count(m.name) ? r.metrics.at(m.name) : not_measured));

@@ -32,7 +32,7 @@ Reproduced outcome_of(const Experiment& e, const ExperimentVariant& v, const std
 std::vector<VerdictRow> rows_of(const Experiment& e, const ExperimentVariant& v, const std::vector<MeasuredRun>& runs);
 std::vector<Chart> charts_of(const Experiment& e, const ExperimentVariant& v, const std::vector<MeasuredRun>& runs);
 
-/// variant,arm,seed,METRIC…,diverged,wall_seconds: a line a run.
+/// variant,arm,seed,METRIC…,not_finite,wall_seconds: a line a run.
 std::string results_csv(const Experiment& e, const ExperimentVariant& v, const std::vector<MeasuredRun>& runs);
 /// variant,claim,measure,limit,mean,sd,seed1…,holds: a line a check.
 std::string checks_csv(const ExperimentVariant& v, const std::vector<VerdictCheck>& checks, const std::vector<int64_t>& seeds);

@@ -130,7 +130,7 @@ TEST_SUITE("experiment") {
         CHECK(contains(refusal("title = 1\n"), "e.toml:1"));
         CHECK(contains(refusal("title = \"T\"\n"), "`source` is missing"));
         CHECK(contains(refusal(two_arms + "[[arm]]\nname = \"a\"\n"), "there are two"));
-        CHECK(contains(refusal(two_arms + "[[arm]]\nname = \"../x\"\n"), "e.toml:22"));
+        CHECK(contains(refusal(two_arms + "[[arm]]\nname = \"../x\"\n"), "e.toml:23"));
         CHECK(contains(refusal(two_arms + "[[arm]]\nname = \"c\"\nafter = \"d\"\n"), "there is no arm d"));
         CHECK(contains(refusal(two_arms + "[[arm]]\nname = \"c\"\nsett = []\n"), "there is no key sett; the keys are name, label, set, after"));
         CHECK(contains(refusal(two_arms + "[[metric]]\nname = \"x\"\ntake = \"avg\"\n"), "there are mean, last, median, max, diverged, json"));
@@ -198,7 +198,7 @@ TEST_SUITE("experiment") {
         checks[1].holds = true;
         CHECK(outcome_of(e, e.variants[0], checks) == Reproduced::yes);  // the third is not of the finding
         CHECK(checks_csv(e.variants[0], {checks[3]}, {1, 2}) == "variant,claim,measure,limit,mean,sd,seed1,seed2,holds\n,c,a:loss,mean within ±3,1.5,0.7071067811865476,1.0,2.0,yes\n");
-        CHECK(results_csv(e, e.variants[0], {runs[1]}) == "variant,arm,seed,loss,diverged,wall_seconds\n,b,1,1.4,0,0\n");
+        CHECK(results_csv(e, e.variants[0], {runs[1]}) == "variant,arm,seed,loss,not_finite,wall_seconds\n,b,1,1.4,0,0\n");
         const std::vector<VerdictRow> rows = rows_of(e, e.variants[0], runs);
         CHECK(rows[1].arm == "B");
         CHECK(rows[1].values[0].mean == doctest::Approx(1.7));
@@ -253,7 +253,7 @@ TEST_SUITE("experiment") {
         p.prepare(20, "[[metric]]\nname = \"diverged\"\ntake = \"diverged\"\nseries = \"loss\"\nlimit = 0.001\n");
         CHECK(p.run({"ablation", "exp", "--quick"}) == 0);
         CHECK(contains(p.folder.contents("runs/ablations/exp-quick/results.md"), "not judged"));
-        CHECK(contains(p.folder.contents("runs/ablations/exp-quick/results.csv"), ",1,0,"));  // above the limit, but to its end
+        CHECK(contains(p.folder.contents("runs/ablations/exp-quick/results.csv"), ",1.0,0,"));  // above the limit, but to its end
         std::filesystem::remove(p.folder / "text.txt");
         CHECK(p.run({"ablation", "exp", "--out", "other"}) == 2);
         CHECK(contains(p.folder.contents("err"), "text.txt"));
