@@ -15,8 +15,8 @@
 #include "model/continuation.h"
 #include "model/flops.h"
 #include "model/run_log.h"
-#include "report/commands.h"
 #include "report/ablation.h"
+#include "report/commands.h"
 
 using namespace clover;
 
