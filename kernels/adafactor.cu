@@ -202,7 +202,7 @@ struct Update {
 
 /// Goes through all elements by Squares or Update.
 template <int width, class F>
-__global__ void __launch_bounds__(WeightsView::threads) elements_kernel(F f) {
+__global__ void __launch_bounds__(WeightsView::threads, 1) elements_kernel(F f) {
     check_segments(f.weights);
     f.view.step.scale = warp_load(f.view.grad_scale);
     if (std::isnan(f.view.step.scale)) return;

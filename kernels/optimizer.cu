@@ -36,7 +36,7 @@ struct Same {
 };
 
 template <int width, class Master>
-__global__ void __launch_bounds__(WeightsView::threads) refresh_kernel(Same<Master> same) {
+__global__ void __launch_bounds__(WeightsView::threads, 1) refresh_kernel(Same<Master> same) {
     check_segments(same.weights);
     for_tile<width>(same.weights, same);
 }

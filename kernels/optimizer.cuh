@@ -96,35 +96,39 @@ __device__ inline void check_segments(const WeightsView& w) {
         if (!fits(w.segments[k], w.n)) ptx::trap();
 }
 
-/// A segment in every lane, read by one of them. By the whole warp.
-__device__ inline Segment warp_segment(const Segment* p) {
-    Segment s{warp_load(&p->first), warp_load(&p->count), warp_load(&p->weight_decay), warp_load(&p->key), warp_load(&p->element)};
-    s.coarse = warp_load(&p->coarse);
-    return s;
-}
+/// What a block keeps in shared memory while it goes through its tile.
+struct TileShared {
+    int64_t first_segment;
+    Segment segment;
+    float reduction[reduction_floats];
+};
+constexpr size_t optimizer_shared_bytes = sizeof(TileShared);
 
 /// All elements of all segments that lie in the tile of this block. Shared memory: optimizer_shared_bytes.
 template <int width, class F>
 __device__ inline void for_tile(const WeightsView& w, F& f) {
     const int64_t begin = int64_t(blockIdx.x) * WeightsView::tile, end = min(w.n, begin + WeightsView::tile);
-    int64_t* const shared = shared_memory<int64_t>();
-    if (threadIdx.x == 0) *shared = first_segment_behind(w, begin);
+    TileShared& shared = *shared_memory<TileShared>();
+    if (threadIdx.x == 0) shared.first_segment = first_segment_behind(w, begin);
     __syncthreads();
-    const int64_t first_segment = *shared;
-    __syncthreads();
-    for (int64_t k = first_segment; k < w.segment_count; k++) {
-        Segment s = warp_segment(w.segments + k);
-        s.index = uint32_t(k);
+    for (int64_t k = shared.first_segment; k < w.segment_count; k++) {
+        if (threadIdx.x == 0) {
+            shared.segment = w.segments[k];
+            shared.segment.index = uint32_t(k);
+        }
+        __syncthreads();
+        const Segment& s = shared.segment;
         if (s.first >= end) return;
         Change change;
         for_elements<width>(s, max(begin, s.first), min(end, s.first + s.count), change, f);
-        if (!w.parts) continue;
-        float sums[3] = {change.unchanged, change.step_squares, change.weight_squares};
-        BlockGroup::sum(sums, reinterpret_cast<float*>(shared));
-        if (threadIdx.x == 0) w.parts[blockIdx.x + k] = {sums[0], sums[1], sums[2]};
+        if (w.parts) {
+            float sums[3] = {change.unchanged, change.step_squares, change.weight_squares};
+            BlockGroup::sum(sums, shared.reduction);
+            if (threadIdx.x == 0) w.parts[blockIdx.x + k] = {sums[0], sums[1], sums[2]};
+        }
+        __syncthreads();
     }
 }
-constexpr size_t optimizer_shared_bytes = reduction_floats * sizeof(float);
 
 /// Adds up the parts of each segment (optimizer.cu).
 void sum_changes(Context& ctx, const Weights& w, const Change* parts);

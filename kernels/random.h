@@ -35,7 +35,12 @@ struct RoundingKey {
     uint64_t seed;
     uint32_t key, step;
     CLOVER_HD std::array<uint32_t, 4> draw(uint64_t element) const { return random_bits(seed, Stream::rounding, key, step, element / 4); }
-    CLOVER_HD uint32_t noise(uint64_t element) const { return draw(element)[element % 4] >> 16; }
+    CLOVER_HD uint32_t noise(uint64_t element) const {
+        const std::array<uint32_t, 4> words = draw(element);
+        // Chosen, not indexed: a GPU would keep an array that is indexed in memory.
+        const uint32_t lower = element & 1 ? words[1] : words[0], upper = element & 1 ? words[3] : words[2];
+        return (element & 2 ? upper : lower) >> 16;
+    }
 };
 
 /// Uniform in [0, 1): 24 bits.

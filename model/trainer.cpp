@@ -108,7 +108,7 @@ StepReport Trainer::step() {
     const Batch& batch = loader_->next();
     CLOVER_CHECK(batch.first == progress_.samples, "batch ", batch.first, " at sample ", progress_.samples);
     const int64_t global_batch = batch.global_batch;
-    const double lr = config_.optimizer.relative_step ? adafactor_relative_step(progress_.step + 1)
+    const double lr = config_.optimizer.relative_step ? adafactor_relative_step(progress_.step + 1 - progress_.loss_scale.skipped)
                                                       : learning_rate(learning_rate_of(config_), progress_.step + 1, progress_.samples);
 
     forward_backward(batch);
