@@ -38,8 +38,8 @@ inline size_t changes_workspace_bytes(const Weights& w) {
 template <int width>
 __device__ inline void rounding_noise(const RoundingKey& key, int64_t e, uint32_t (&noise)[width]) {
     if (width == 4 && e % 4 == 0) {
-        const std::array<uint32_t, 4> words = key.draw(uint64_t(e));
-        for (int k = 0; k < width; k++) noise[k] = words[size_t(k % 4)] >> 16;
+        const std::array<uint32_t, 2> words = key.four(uint64_t(e));
+        for (int k = 0; k < width; k++) noise[k] = (k < 2 ? words[0] : words[1]) >> 16 * (k % 2) & 0xffffu;
     } else {
         for (int k = 0; k < width; k++) noise[k] = key.noise(uint64_t(e + k));
     }

@@ -4,7 +4,7 @@
 // (the copy, or else the master) is rounded to nearest, or at random:
 //   P(up) = (x − x↓) / (x↑ − x↓),  x↓ and x↑ the neighbours of x in bf16 (Gupta et al. 2015; Rae et al. 2021, appendix C.2),
 // so that the mean of many is x. As bits: those of x plus a number drawn from 0 … 65535, the lower 16 then cut off. A value that bf16 holds never
-// moves; NaN and ±∞ stay; a finite x stays finite. The number is the upper half of word e % 4 of random_bits(seed, rounding, key, step, e / 4)
+// moves; NaN and ±∞ stay; a finite x stays finite. The number is half a word of random_bits(seed, rounding, key, step, e / 8), RoundingKey says which,
 // for element e of the whole parameter: the same for every device, number of threads and mesh, and after a resume.
 #pragma once
 #include "context.h"
@@ -18,7 +18,7 @@ struct Segment {
     int64_t first, count;      // elements [first, first + count) of the arenas
     float weight_decay = 0;
     uint32_t key = 0;          // stands for the parameter in random numbers
-    int64_t element = 0;       // place of the first in the whole parameter, a multiple of 4
+    int64_t element = 0;       // place of the first in the whole parameter, a multiple of 8
     int64_t columns = 0;       // of the whole parameter where it is a matrix, else 0
     uint32_t coarse = 0;       // 1: an f32 master holds only numbers of bf16, as if it were stored in that
     uint32_t index = 0;        // its place among the segments; the loops over them set it
@@ -46,7 +46,7 @@ inline void check(const Weights& w) {
 }
 /// Whether a segment lies in arenas of n elements.
 CLOVER_HD inline bool fits(const Segment& s, int64_t n) {
-    return s.first >= 0 && s.count >= 0 && s.count <= n - s.first && s.element >= 0 && s.element % 4 == 0;
+    return s.first >= 0 && s.count >= 0 && s.count <= n - s.first && s.element >= 0 && s.element % 8 == 0;
 }
 
 struct OptimizerOps {

@@ -30,16 +30,21 @@ CLOVER_HD inline std::array<uint32_t, 4> random_bits(uint64_t seed, Stream strea
     return philox({uint32_t(element), uint32_t(element >> 32), stream_word(stream, substream), step}, {uint32_t(seed), uint32_t(seed >> 32)});
 }
 
-/// What rounds element `element` of a parameter at random: 0 … 65535 (kernels/optimizer.h). Four neighbours share one draw.
+/// What rounds element `element` of a parameter at random: 0 … 65535 (kernels/optimizer.h). Eight neighbours share one draw: word k has the noise of elements
+/// 2 k, in its lower half, and 2 k + 1.
 struct RoundingKey {
     uint64_t seed;
     uint32_t key, step;
-    CLOVER_HD std::array<uint32_t, 4> draw(uint64_t element) const { return random_bits(seed, Stream::rounding, key, step, element / 4); }
-    CLOVER_HD uint32_t noise(uint64_t element) const {
+    CLOVER_HD std::array<uint32_t, 4> draw(uint64_t element) const { return random_bits(seed, Stream::rounding, key, step, element / 8); }
+    /// Of elements 4 i … 4 i + 3 in two words; `element` is one of them. Chosen, not indexed: a GPU would keep an array that is indexed in memory.
+    CLOVER_HD std::array<uint32_t, 2> four(uint64_t element) const {
         const std::array<uint32_t, 4> words = draw(element);
-        // Chosen, not indexed: a GPU would keep an array that is indexed in memory.
-        const uint32_t lower = element & 1 ? words[1] : words[0], upper = element & 1 ? words[3] : words[2];
-        return (element & 2 ? upper : lower) >> 16;
+        return element & 4 ? std::array<uint32_t, 2>{words[2], words[3]} : std::array<uint32_t, 2>{words[0], words[1]};
+    }
+    CLOVER_HD uint32_t noise(uint64_t element) const {
+        const std::array<uint32_t, 2> words = four(element);
+        const uint32_t word = element & 2 ? words[1] : words[0];
+        return element & 1 ? word >> 16 : word & 0xffffu;
     }
 };
 

@@ -26,31 +26,17 @@ CLOVER_INLINE std::array<u64x8, 4> philox(std::array<u64x8, 4> counter, std::arr
     return counter;
 }
 
-/// rows[j] = lanes 4 j … 4 j + 3 of the four columns, lane after lane.
-CLOVER_INLINE void interleave(const std::array<u32x16, 4>& columns, u32x16 (&rows)[4]) {
-    const auto lower = [](auto a, auto b) { return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23); };
-    const auto upper = [](auto a, auto b) { return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31); };
-    const u32x16 even_lower = lower(columns[0], columns[2]), even_upper = upper(columns[0], columns[2]);
-    const u32x16 odd_lower = lower(columns[1], columns[3]), odd_upper = upper(columns[1], columns[3]);
-    rows[0] = lower(even_lower, odd_lower);
-    rows[1] = upper(even_lower, odd_lower);
-    rows[2] = lower(even_upper, odd_upper);
-    rows[3] = upper(even_upper, odd_upper);
-}
-
-/// RoundingKey::noise of the elements [element, element + 64), `element` a multiple of 4: sixteen draws, those of even place and those of odd.
+/// RoundingKey::noise of the elements [element, element + 64), `element` a multiple of 8: eight draws, whose words lie in memory as their elements do.
 CLOVER_INLINE void rounding_noise(const RoundingKey& r, uint64_t element, u32x16 (&noise)[4]) {
-    constexpr u64x8 place = {0, 2, 4, 6, 8, 10, 12, 14};
-    const uint64_t where = stream_word(Stream::rounding, r.key);
-    std::array<u64x8, 4> words[2];
-    for (uint64_t odd : {0, 1}) {
-        const u64x8 draw = place + (element / 4 + odd);
-        words[odd] = philox({draw, draw >> 32, u64x8{} + where, u64x8{} + uint64_t{r.step}}, {uint32_t(r.seed), uint32_t(r.seed >> 32)});
+    const u64x8 draw = u64x8{0, 1, 2, 3, 4, 5, 6, 7} + element / 8, where = u64x8{} + uint64_t{stream_word(Stream::rounding, r.key)};
+    const std::array<u64x8, 4> words = philox({draw, draw >> 32, where, u64x8{} + uint64_t{r.step}}, {uint32_t(r.seed), uint32_t(r.seed >> 32)});
+    const u64x8 lower = (words[0] & 0xffffffffu) | (words[1] << 32), upper = (words[2] & 0xffffffffu) | (words[3] << 32);
+    const u64x8 draws[2] = {__builtin_shufflevector(lower, upper, 0, 8, 1, 9, 2, 10, 3, 11), __builtin_shufflevector(lower, upper, 4, 12, 5, 13, 6, 14, 7, 15)};
+    for (int k = 0; k < 4; k++) {
+        u16x16 part;
+        std::memcpy(&part, reinterpret_cast<const char*>(draws) + k * sizeof part, sizeof part);
+        noise[k] = __builtin_convertvector(part, u32x16);
     }
-    std::array<u32x16, 4> columns;
-    for (size_t k = 0; k < 4; k++) columns[k] = (u32x16)((words[0][k] & 0xffffffffu) | (words[1][k] << 32));
-    interleave(columns, noise);
-    for (u32x16& n : noise) n >>= 16;
 }
 
 CLOVER_INLINE f32x16 round_nearest(f32x16 x) { return widen(narrow(x)); }

@@ -1,6 +1,7 @@
 #include "checkpoint.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -35,19 +36,38 @@ void write_tensors(Context& ctx, CheckpointWriter& writer, const char* file, con
     writer.add(file, out.finish());
 }
 
-void read_tensors(Context& ctx, const std::string& path, const std::vector<NamedTensor>& tensors) {
+/// A part of a file of "F32" or "BF16" as floats.
+std::vector<float> floats_of(const std::string& dtype, const unsigned char* part, size_t bytes) {
+    std::vector<float> values(bytes / (dtype == "F32" ? sizeof(float) : sizeof(bf16)));
+    if (dtype == "F32") {
+        std::memcpy(values.data(), part, bytes);
+        return values;
+    }
+    std::vector<bf16> low(values.size());
+    std::memcpy(low.data(), part, bytes);
+    std::transform(low.begin(), low.end(), values.begin(), [](bf16 x) { return to_float(x); });
+    return values;
+}
+
+/// `other_dtype`: what is stored in f32 may be wanted in bf16, and the other way round.
+void read_tensors(Context& ctx, const std::string& path, const std::vector<NamedTensor>& tensors, bool other_dtype) {
     const SafetensorsFile file(path);
     require(file.entries().size() == tensors.size(), path, ": holds ", file.entries().size(), " tensors, the model has ", tensors.size(),
             "; is it a checkpoint of this config?");
     for (const NamedTensor& t : tensors) {
         const SafetensorsEntry& e = file.at(t.name);
         const bool same_shape = std::equal(e.shape.begin(), e.shape.end(), t.values.shape.begin(), t.values.shape.begin() + t.values.rank);
-        require(e.dtype == dtype_name(t.values.dtype) && same_shape, path, ": tensor ", e.name, " is ", e.dtype, " of ", e.end - e.begin,
-                " bytes, the config makes it ", t.values.describe(), "; use the config that the checkpoint was made with");
-        char* to = static_cast<char*>(t.values.data);
+        const bool same_dtype = e.dtype == dtype_name(t.values.dtype);
+        require(same_shape && (same_dtype || (other_dtype && (e.dtype == "F32" || e.dtype == "BF16"))), path, ": tensor ", e.name, " is ", e.dtype, " of ",
+                e.end - e.begin, " bytes, the config makes it ", t.values.describe(), "; use the config that the checkpoint was made with");
+        const Tensor flat = t.values.reshaped({t.values.count(), 1});
+        int64_t done = 0;
         file.for_parts(e, [&](const unsigned char* part, size_t bytes) {
-            ctx.device.memory.from_host(ctx, to, part, bytes);
-            to += bytes;
+            const int64_t n = int64_t(bytes / (e.dtype == "F32" ? sizeof(float) : sizeof(bf16)));
+            const Tensor to = flat.row_range(done, n);
+            if (same_dtype) ctx.device.memory.from_host(ctx, to.data, part, bytes);
+            else upload_rounded(ctx, to, floats_of(e.dtype, part, bytes).data());
+            done += n;
         });
     }
 }
@@ -109,8 +129,8 @@ CheckpointInfo read_checkpoint(const std::string& folder) {
 }
 
 void load_parameters(Context& ctx, const CheckpointInfo& checkpoint, Parameters& parameters, bool optimizer) {
-    read_tensors(ctx, checkpoint.folder + "/parameters.safetensors", parameters.values());
-    if (optimizer) read_tensors(ctx, checkpoint.folder + "/optimizer.safetensors", parameters.optimizer_state());
+    read_tensors(ctx, checkpoint.folder + "/parameters.safetensors", parameters.values(), !optimizer);
+    if (optimizer) read_tensors(ctx, checkpoint.folder + "/optimizer.safetensors", parameters.optimizer_state(), false);
     parameters.refresh(ctx, checkpoint.progress.step);
 }
 

@@ -37,7 +37,7 @@ std::string save_checkpoint(Context& ctx, const std::string& checkpoints, const 
 /// Reads config.toml and state.json of a checkpoint folder after verifying all of it.
 CheckpointInfo read_checkpoint(const std::string& folder);
 
-/// Fills the parameters, and the moments if `optimizer`. Throws InputError naming file and tensor where shapes differ.
+/// Fills the parameters, and the moments if `optimizer`; without, a checkpoint of another recipe will do: its numbers are widened or rounded to nearest. Throws InputError naming file and tensor where shapes differ.
 void load_parameters(Context& ctx, const CheckpointInfo& checkpoint, Parameters& parameters, bool optimizer);
 
 }  // namespace clover

@@ -158,7 +158,7 @@ void check_against_f64(const Device& device, const Options& o, const std::vector
 
 const std::vector<Shape> mixed_shapes{{33, 20}, {17, 0, 0.1f}, {5, 130, 0.1f}, {1, 64}, {64, 1}, {400, 7}, {1, 0}, {16, 96}};
 
-/// The parameters of `shapes` cut at multiples of four over ranks, the sums added up between the calls.
+/// The parameters of `shapes` cut at multiples of eight over ranks, the sums added up between the calls.
 std::vector<double> cut_over_ranks(const Device& device, const Options& o, const std::vector<Shape>& shapes, int64_t ranks, int64_t steps) {
     const std::vector<Segment> all = whole(shapes);
     Rank reference(o, all, totals_of(shapes), end_of(all));
@@ -168,7 +168,7 @@ std::vector<double> cut_over_ranks(const Device& device, const Options& o, const
         std::vector<Segment> segments = all;
         for (Segment& s : segments) {
             // Awkward shares: the middle rank's is the largest, some ranks have nothing.
-            const int64_t from = s.count * r * (r + 1) / (ranks * (ranks + 1)) / 4 * 4, to = r + 1 == ranks ? s.count : s.count * (r + 1) * (r + 2) / (ranks * (ranks + 1)) / 4 * 4;
+            const int64_t from = s.count * r * (r + 1) / (ranks * (ranks + 1)) / 8 * 8, to = r + 1 == ranks ? s.count : s.count * (r + 1) * (r + 2) / (ranks * (ranks + 1)) / 8 * 8;
             s.element = from, s.first += from, s.count = to - from;
         }
         parts.emplace_back(o, segments, totals_of(shapes), end_of(all));
