@@ -26,8 +26,9 @@ struct OptimizerBench {
     int64_t parameters, steps;
     double seconds;                  // per step, median
     size_t bytes;                    // that a step reads and writes
-    double gb_per_s, memory_gb_per_s;  // memory: the faster of y = x and y += x over 256 MiB, median; all count what is read and what is written
-    double ratio;                      // a step's time over what its bytes take at the speed measured before and after it; median over the steps
+    // Of 256 MiB, medians; all count what is read and what is written. y += x is the faster one: y = x also reads what it is about to write.
+    double gb_per_s, copy_gb_per_s, add_gb_per_s;
+    double copy_ratio, add_ratio;    // a step's time over what its bytes take at the speeds measured before and after it; medians over the steps
 };
 OptimizerBench bench_optimizer(Config config, const Device& device, int64_t steps);
 

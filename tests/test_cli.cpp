@@ -496,4 +496,18 @@ TEST_SUITE("cli") {
         for (const char* key : {"tokens_per_s", "gflops", "peak_gflops", "utilisation", "peak_rss_bytes", "planned_bytes"}) CHECK(b[key].get<double>() > 0);
         if (measures_memory) CHECK(b["peak_rss_bytes"].get<double>() <= 1.1 * b["planned_bytes"].get<double>());
     }
+    TEST_CASE("bench optimizer: bytes that a step moves, and its time against memory's") {
+        Program p;
+        p.prepare();
+        for (const auto& [options, bytes] : {std::pair{"--set precision.recipe=fp32", 28}, {"--set precision.recipe=bf16-sr", 24}, {"--set precision.recipe=bf16-master", 30},
+                                             {"--set precision.recipe=fp32 --set optimizer.name=adafactor --set optimizer.min_factored=1", 21}}) {
+            const Result r = p.run(std::string("bench optimizer run.toml --json --steps 2 --set model.hidden=256 --set model.layers=4 ") + options);
+            INFO(options, " ", r.err, r.out);
+            REQUIRE(r.code == 0);
+            const json b = json::parse(r.out);
+            for (const char* key : {"seconds", "gb_per_s", "copy_gb_per_s", "copy_ratio", "add_gb_per_s", "add_ratio"}) CHECK(b[key].get<double>() > 0);
+            const double each = b["bytes"].get<double>() / b["parameters"].get<double>();
+            CHECK(std::abs(each - bytes) < 1.5);
+        }
+    }
 }

@@ -317,6 +317,14 @@ TEST_CASE("combinations that do not fit") {
     CHECK(parse(small, {"optimizer.warmup=10", "optimizer.decay=10"}).optimizer.warmup == 10);
 }
 
+TEST_CASE("precision: bf16 moments with a slow decay are a warning, a class without a recipe for it an error") {
+    CHECK(config_warnings(parse(small, {"precision.moments=bf16"})).empty());
+    const std::vector<std::string> warned = config_warnings(parse(small, {"precision.moments=bf16", "optimizer.beta2=0.999"}));
+    REQUIRE(warned.size() == 1);
+    CHECK(warned[0].starts_with("precision.moments = \"bf16\" cannot hold a second moment that decays by optimizer.beta2 = 0.999"));
+    CHECK_THROWS_WITH_AS(parse(small, {"precision.recipe=fp32", "precision.only=gains"}), doctest::Contains("precision.only = \"gains\" chooses who follows recipe bf16"), InputError);
+}
+
 TEST_CASE("a warm-up longer than the run is a warning") {
     using Lines = std::vector<std::string>;
     const auto warnings = [](const std::vector<std::string>& overrides) { return config_warnings(parse(small, overrides)); };

@@ -157,6 +157,37 @@ TEST_SUITE("optimizer") {
             CHECK(std::abs(master.arena.master.at(7)) <= 2e-5);
         }
     }
+    TEST_CASE("sums over micro-batches: exact in f32; in bf16 they stop where a term is below half a step (A12)") {
+        for (const Device& device : test_devices()) {
+            INFO(on(device));
+            for (const auto& [term, times, exact, stops] : {std::tuple{1.0, 1024, 1024.0, 256.0}, {stored(0.01, Dtype::bf16), 512, 512 * stored(0.01, Dtype::bf16), 4.0}}) {
+                Owned full(Dtype::f32, {1}), low(Dtype::bf16, {1}), part(Dtype::f32, {1});
+                full.set(0, 0), low.set(0, 0), part.set(0, term);
+                TestContext ctx(device);
+                for (int i = 0; i < times; i++) {
+                    device.elementwise.add(ctx, full, full, part);
+                    device.elementwise.add(ctx, low, low, part);
+                }
+                CHECK(full.at(0) == doctest::Approx(exact).epsilon(1e-6));
+                CHECK(low.at(0) == stops);
+            }
+        }
+    }
+    TEST_CASE("a second moment in bf16 never shrinks by a decay of 0.999, by one of 0.95 it does (A12)") {
+        for (const Device& device : test_devices())
+            for (const auto& [beta2, shrinks] : {std::pair{0.999f, false}, {0.95f, true}}) {
+                INFO(on(device)); CAPTURE(beta2);
+                const Arena arena(1, Dtype::f32, false);
+                Owned m(Dtype::bf16, {1}), v(Dtype::bf16, {1}), grad(Dtype::f32, {1}), grad_scale(Dtype::f32, {1});
+                m.set(0, 0), v.set(0, 0.001), grad.set(0, 0), grad_scale.set(0, 1);
+                const double before = v.at(0);
+                TestContext ctx(device);
+                for (int64_t t = 1; t <= 1000; t++)
+                    device.adamw.update(ctx, {.weights = arena.weights(Rounding::nearest, t), .m = m, .v = v, .grad = grad, .grad_scale = grad_scale, .lr = 0, .beta1 = 0.9f,
+                                              .beta2 = beta2, .eps = 1e-8f, .t = t});
+                CHECK((shrinks ? v.at(0) < 1e-6 : v.at(0) == before));
+            }
+    }
     TEST_CASE("restart: the copy of a step is had again from the master and the step alone") {
         for (const Device& device : test_devices()) {
             INFO(on(device));
