@@ -123,7 +123,7 @@ inline void clear_changes(const Weights& w) {
     if (w.changes.present()) std::fill_n(w.changes.as<float>(), w.changes.count(), 0.0f);
 }
 
-/// Calls x for all elements of all segments, by all threads, and gathers the changes where they are asked for.
+/// Calls update(segment, first, count, change) for all elements of all segments, by all threads, and gathers the changes where they are asked for.
 template <class Update>
 void for_segments(Context& ctx, const Weights& w, Update&& update) {
     const SegmentRow row(w);
